@@ -1,7 +1,8 @@
 """Load: the substrates under the load of a real crowd, on the simulated radio.
 
 The load is the posts of real matches (`--posts`: a folder of files as `load/match_posts.py`
-describes them), of the most active users; without it, the synthetic match. A row is a substrate
+describes them), of the most active users; without it, the synthetic match, or with `--matches
+synthetic-chelsea-arsenal` one of those that are fitted to real ones. A row is a substrate
 with its profile, or the profile `robust` of DCS without one of its mechanisms, which says what the
 mechanism brings. A finished run is kept in a file (--out), and not made again; a file belongs to
 one version of the code. --show shows the rows of the finished runs.
@@ -20,6 +21,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from load.kept_runs import KeptRuns
+from load.least_air import least_air
 from load.match_posts import SUFFIX, match_trace
 from msgspec.structs import replace
 
@@ -29,6 +31,8 @@ from thyme.sim.results.summary import summarise_run
 from thyme.sim.run import run
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
 from thyme.substrates.dcs.config import ROBUST, DcsConfig
+from thyme.traces.football_match import FITTED_MATCHES
+from thyme.traces.trace import Trace
 
 SYNTHETIC = "synthetic"
 OPERATIONS_S = 600
@@ -56,6 +60,15 @@ MECHANISMS: Mapping[str, DcsConfig] = {
     "joint-acknowledgements": replace(
         ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_delay_us=0)
     ),
+    "compact-messages": replace(ROBUST, compact_messages=False, small_object_bytes_max=0),
+    "small-objects": replace(ROBUST, small_object_bytes_max=0),
+    "aggregated-notifications": replace(
+        ROBUST, notification_delivery=replace(ROBUST.notification_delivery, aggregation_us=0)
+    ),
+    "late-acknowledgements": replace(
+        ROBUST, notification_delivery=replace(ROBUST.notification_delivery, busy_ack_delay_us=0)
+    ),
+    "measured-waits": replace(ROBUST, reply_wait_us_max=None),
     "strong-links": replace(ROBUST, routing=replace(ROBUST.routing, beacon_gap_us_max=None)),
     "record-checks": replace(ROBUST, record_checks=None),
     "insert-pacing": replace(ROBUST, insert_pacing=None),
@@ -126,8 +139,8 @@ def contender_named(name: str) -> Contender:
     return CONTENDERS[name]
 
 
-def figures(case: Case, posts: Path | None, topology: int) -> Figures:
-    """Runs a case in one topology."""
+def scenario_of(case: Case, posts: Path | None, topology: int) -> tuple[Scenario, Trace]:
+    """The scenario of a case in one topology, and its trace."""
     contender = contender_named(case.contender)
     operations_us = int(OPERATIONS_S * SECOND_US / case.load)
     scenario = Scenario(
@@ -141,11 +154,28 @@ def figures(case: Case, posts: Path | None, topology: int) -> Figures:
         topology=topology,
         timeline=Timeline(operations_us=operations_us),
     )
-    if case.match == SYNTHETIC or posts is None:
-        trace = synthetic_trace(scenario)
-    else:
-        path = posts / (case.match + SUFFIX)
-        trace = match_trace(path, case.nodes, scenario.seed, operations_us)
+    if case.match.startswith(SYNTHETIC) or posts is None:
+        match = FITTED_MATCHES.get(case.match.removeprefix(f"{SYNTHETIC}-"))
+        return scenario, synthetic_trace(scenario, match)
+    path = posts / (case.match + SUFFIX)
+    return scenario, match_trace(path, case.nodes, scenario.seed, operations_us)
+
+
+def show_least_air(cases: Sequence[Case], posts: Path | None) -> None:
+    """Shows how busy the channel is at least, in the busiest minute of each load."""
+    print("| load | new objects | notifications | past | busiest minute |")
+    print("| --- " * 5 + "|")
+    for case in dict.fromkeys(case._replace(contender="dcs-robust") for case in cases):
+        air = least_air(*scenario_of(case, posts, 1))
+        minute = max(range(len(air.index)), key=lambda each: sum(part[each] for part in air))
+        parts = " | ".join(f"{part[minute]:.0%}" for part in air)
+        print(f"| {case.name} | {parts} | {air.peak:.0%} |")
+
+
+def figures(case: Case, posts: Path | None, topology: int) -> Figures:
+    """Runs a case in one topology."""
+    contender = contender_named(case.contender)
+    scenario, trace = scenario_of(case, posts, topology)
     outcome = summarise_run(run(scenario, trace, dcs_config=contender.config))
     told, traffic, cells = outcome.notifications, outcome.traffic, outcome.cells
     shares = [(each.success, kind) for kind, each in outcome.ops.items() if each.success]
@@ -160,7 +190,7 @@ def figures(case: Case, posts: Path | None, topology: int) -> Figures:
         mean_ms=told.latency_ms.mean or 0.0,
         p95_ms=told.latency_ms.p95 or 0.0,
         retransmissions=traffic.mac_retransmissions,
-        delivered_per_s=told.delivered * SECOND_US / operations_us,
+        delivered_per_s=told.delivered * SECOND_US / scenario.timeline.operations_us,
         gini=None if cells is None else cells.load.gini,
         hottest=None if cells is None else cells.load.max / (cells.load.mean or 1.0),
         refused=sum(each.failures.get("rejected", 0) for each in outcome.ops.values()),
@@ -300,6 +330,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--topologies", metavar="N", type=int, default=1)
     parser.add_argument("--jobs", metavar="N", type=int, help="at a time; default: all cores")
     parser.add_argument("--out", metavar="FILE", type=Path, default=Path("bench-load.jsonl"))
+    parser.add_argument(
+        "--least", action="store_true", help="only show how busy the channel is at least"
+    )
     parser.add_argument("--show", action="store_true", help="only show the finished runs")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args()
@@ -320,6 +353,9 @@ def main() -> int:
         for load in args.loads
         for name in args.rows
     ]
+    if args.least:
+        show_least_air(cases, args.posts)
+        return 0
     kept = KeptRuns(args.out, Figures)
     if not args.show:
         run_missing(cases, kept, args)

@@ -34,6 +34,7 @@ from thyme.protocol.messages.chunks import (
     ChunkHolder,
 )
 from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.compact import CompactObject, CompactObjects, CompactReplica
 from thyme.protocol.messages.event_ranges import EventRange
 from thyme.protocol.messages.replies import Notify
 from thyme.protocol.messages.stations import (
@@ -50,6 +51,9 @@ from thyme.wire import codec
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
 RECORDS = (
+    CompactObject,
+    CompactObjects,
+    CompactReplica,
     ChunkHolder,
     Key,
     Metadata,

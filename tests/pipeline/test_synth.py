@@ -5,27 +5,35 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from thyme.pipeline.posts.synthetic import lookup_table, synthetic_posts
 from thyme.pipeline.schemas import POSTS
 from thyme.traces.counter_rng import WEIGHT_BITS, WeightedChoice
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = FootballMatchConfig(posts=1_000, users=300, tags=2_000)
+CONFIGS = [
+    FootballMatchConfig(posts=1_000, users=300, tags=2_000),
+    *(replace(match, posts=500, users=200) for match in FITTED_MATCHES.values()),
+]
 
 
-def test_every_post_is_that_of_the_pure_match_whatever_the_partitions(spark: SparkSession) -> None:
-    frame = synthetic_posts(spark, 7, CONFIG, partitions=3)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_post_is_that_of_the_pure_match_whatever_the_partitions(
+    spark: SparkSession, config: FootballMatchConfig
+) -> None:
+    frame = synthetic_posts(spark, 7, config, partitions=3)
 
     assert frame.dtypes == [(field.name, field.dataType.simpleString()) for field in POSTS]
     rows = [Post(*row[:4], tuple(row["tags"])) for row in frame.collect()]
-    assert rows == list(FootballMatch(7, CONFIG))
+    assert rows == list(FootballMatch(7, config))
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.3, 1.0, 1e4]), min_size=1).filter(any), st.data())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from statistics import mean
+from typing import NamedTuple
 
 import pytest
 
@@ -11,16 +13,20 @@ from thyme.model.errors import InputError
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import SECOND_US
 from thyme.traces.football_match import (
+    FITTED_MATCHES,
     TEXT_CHARS_MAX,
     FootballMatch,
     FootballMatchConfig,
     post_rates,
     tag_vocabulary,
 )
+from thyme.traces.match_shapes import Plateau, TagLists, draw_tag_lists
 from thyme.traces.posts import Post, candidate_tags, tag_popularity, top_users
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.timetable import FINAL_2016
 
+SEEDS = range(1, 6)
+FLAT = Plateau(half=1.0, exponent=1.0)
 SMALL = FootballMatchConfig(posts=3_000, users=1_000, tags=200)
 
 
@@ -106,6 +112,81 @@ def test_c21_the_trace_of_100_users_is_as_large_as_the_documents_one() -> None:
     assert means["delete"] == pytest.approx(37.5, abs=3 * 6.1 / 5**0.5)
     assert means["unsubscribe"] == pytest.approx(15, abs=3 * 3.9 / 5**0.5)
     assert any(abs(each["delete"] - 29) <= 1.5 * 6.1 for each in counts)
+
+
+FITTED = sorted(set(FITTED_MATCHES) - {"final-2016"})
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_c21_a_fitted_match_has_the_counts_of_the_documents_one(name: str) -> None:
+    config = FITTED_MATCHES[name]
+    counts = [trace_from_posts(seed, FootballMatch(seed, config), 100).counts() for seed in SEEDS]
+
+    assert mean(each["insert"] for each in counts) == pytest.approx(4545, rel=0.03)
+    assert mean(each["subscribe"] for each in counts) == pytest.approx(526, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "tags_each", "distinct", "shares"),
+    [
+        ("chelsea-arsenal", 6.3, 135, {1: 0.71, 2: 0.70, 5: 0.40, 10: 0.09}),
+        ("swansea-everton", 3.7, 79, {1: 0.67, 2: 0.47, 5: 0.27, 10: 0.17}),
+    ],
+)
+def test_d28_tags_of_a_fitted_match_are_those_of_the_real_one(
+    name: str, tags_each: float, distinct: int, shares: dict[int, float]
+) -> None:
+    """The 100 most active users, means of five seeds; docs/traces.md has the numbers."""
+    found = [tag_shape(FootballMatch(seed, FITTED_MATCHES[name])) for seed in SEEDS]
+
+    assert mean(each.tags_each for each in found) == pytest.approx(tags_each, rel=0.15)
+    assert mean(each.distinct for each in found) == pytest.approx(distinct, rel=0.3)
+    for rank, share in shares.items():
+        assert mean(each.shares[rank - 1] for each in found) == pytest.approx(share, abs=0.1)
+
+
+class TagShape(NamedTuple):
+    """Tags of the 100 most active users."""
+
+    tags_each: float
+    distinct: int
+    shares: list[float]
+    """Share of posts with the most frequent tag, the second, and so on."""
+
+
+def tag_shape(match: FootballMatch) -> TagShape:
+    posts = list(match)
+    active = dict(Counter(post.user for post in posts).most_common(100))
+    chosen = [post for post in posts if post.user in active]
+    uses = Counter(tag for post in chosen for tag in post.tags)
+    shares = [count / len(chosen) for _, count in uses.most_common()]
+    return TagShape(sum(uses.values()) / len(chosen), len(uses), shares)
+
+
+def test_d28_a_user_with_a_habit_mostly_repeats_its_own_list() -> None:
+    match = FootballMatch(1, FITTED_MATCHES["swansea-everton"])
+    posts = list(match)
+    [(user, count)] = Counter(post.user for post in posts).most_common(1)
+    own = match.tag_lists[match.list_of_user[int(user.removeprefix("fan")) - 1]]
+
+    assert [post.tags for post in posts if post.user == user].count(own) > 0.5 * count
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Plateau(half=0.0, exponent=1.0),
+        lambda: Plateau(half=1.0, exponent=0.0),
+        lambda: Plateau(half=1.0, exponent=1.0, floor=-0.1),
+        lambda: TagLists(lists=0, lengths=(1.0,), use=FLAT, tags=FLAT),
+        lambda: TagLists(lists=1, lengths=(), use=FLAT, tags=FLAT),
+        lambda: TagLists(lists=1, lengths=(1.0,), use=FLAT, tags=FLAT, habit=1.1),
+        lambda: draw_tag_lists(1, TagLists(lists=1, lengths=(1.0,) * 3, use=FLAT, tags=FLAT), 2),
+    ],
+)
+def test_shapes_that_make_no_match_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InputError):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from thyme.protocol.messages.cells import (
     ConfirmReplica,
     FetchCellState,
     IndexObject,
+    IndexSmallObject,
     LocationUpdate,
     LocationUpdateReply,
     NotifyAck,
@@ -78,6 +79,12 @@ from thyme.protocol.messages.common import (
     RouteUpdate,
     ToStation,
     Unpublish,
+)
+from thyme.protocol.messages.compact import (
+    CompactNotifyBatch,
+    CompactPage,
+    compact_batch,
+    compact_page,
 )
 from thyme.protocol.messages.encounters import (
     SPEED_CM_S_MAX,
@@ -320,6 +327,7 @@ messages[LocatedSubscription] = st.builds(
     LocatedSubscription, numbers, subscriptions, counts, places
 )
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
+messages[IndexSmallObject] = st.builds(IndexSmallObject, numbers, indexed, data)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
 messages[AnnounceReplicas] = st.builds(AnnounceReplicas, st.lists(keys, max_size=3).map(tuple))
 messages[ConfirmReplica] = st.builds(ConfirmReplica, numbers, metadata, st.booleans())
@@ -359,6 +367,18 @@ messages[CellNotifyBatch] = st.builds(
         st.builds(MatchedObject, indexed, st.lists(sids, max_size=3).map(tuple)), max_size=2
     ).map(tuple),
 )
+small = st.sampled_from([None, b"pixels"])
+messages[CompactPage] = st.builds(
+    lambda number, total, items, more, data: compact_page(
+        CellPage(number, total, items, more), lambda metadata: data
+    ),
+    numbers, numbers, st.lists(indexed, max_size=3).map(tuple), st.booleans(), small,
+)  # fmt: skip
+messages[CompactNotifyBatch] = st.builds(
+    lambda items, data, delay_us: compact_batch(items, lambda metadata: data, delay_us),
+    st.lists(st.builds(MatchedObject, indexed, st.lists(sids, max_size=3).map(tuple)), max_size=3),
+    small, counts,
+)  # fmt: skip
 messages[NotifyAck] = st.builds(NotifyAck, st.lists(numbers, max_size=3).map(tuple))
 messages[CellBroadcastAck] = st.builds(CellBroadcastAck, node_ids, numbers, cells)
 messages[CellDigest] = st.builds(CellDigest, data)

@@ -44,6 +44,7 @@ from thyme.protocol.messages.cells import (
     ConfirmReplica,
     FetchCellState,
     IndexObject,
+    IndexSmallObject,
     LocationUpdate,
     LocationUpdateReply,
     NotifyAck,
@@ -80,6 +81,7 @@ from thyme.protocol.messages.common import (
     ToStation,
     Unpublish,
 )
+from thyme.protocol.messages.compact import compact_batch, compact_page
 from thyme.protocol.messages.encounters import (
     EncounterEvents,
     EncounterProfile,
@@ -246,6 +248,7 @@ GOLDEN: list[tuple[Message, str]] = [
     (Undelivered(16, BOB, CellId(8)), "01 94 43 10 c403 626f62 08"),
     (CellBroadcastAck(BOB, 16, CellId(8)), "01 94 5b c403 626f62 10 08"),
     (IndexObject(17, INDEXED), f"01 93 50 11 {INDEXED_HEX}"),
+    (IndexSmallObject(17, INDEXED, b"pixels"), f"01 94 6e 11 {INDEXED_HEX} c406 706978656c73"),
     (AnnounceReplica(key(7)), "01 92 51 92 a6 70686f746f37 c403 626f62"),
     (
         AnnounceReplicas((key(7), key(8))),
@@ -300,6 +303,21 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (SuspectSubscriber(BOB, CellId(8)), "01 93 63 c403 626f62 08"),
     (ReindexObjects(30, (INDEXED,)), f"01 93 64 1e 91 {INDEXED_HEX}"),
+    (
+        compact_page(CellPage(18, 1, (INDEXED,), False), lambda metadata: None),
+        "01 95 6f 12 01 c2 96 cf 0005374f00dd4b00 92 c403 626f62 c405 616c696365"
+        " 92 a4 676f616c a5 c3a9646572 91 92 00 01 91 92 91 92 09 c0 91 92 08 01"
+        " 91 99 a6 70686f746f37 00 00 00 00 06"
+        " c420 6ec9c2b0eb14010746c8bce8939303b382344b296206612eb8a907a37b2b2f37 c402 7468 c0",
+    ),
+    (
+        compact_batch(
+            [MatchedObject(INDEXED, (SubscriptionId("sub1"),))], lambda metadata: b"x", 7
+        ),
+        "01 95 7a 96 cf 0005374f00dd4b00 91 c403 626f62 92 a4 676f616c a5 c3a9646572"
+        " 91 92 00 01 91 92 90 90 91 99 a6 70686f746f37 00 00 00 00 c401 78 c400 c402 7468 c0"
+        " 91 91 a4 73756231 91 00 07",
+    ),
     (
         SignedDelete(26, key(7), b"proof"),
         "01 94 08 1a 92 a6 70686f746f37 c403 626f62 c405 70726f6f66",
@@ -469,6 +487,9 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         67: "Undelivered",
         91: "CellBroadcastAck",
         80: "IndexObject",
+        110: "IndexSmallObject",
+        111: "CompactPage",
+        122: "CompactNotifyBatch",
         81: "AnnounceReplica",
         109: "AnnounceReplicas",
         82: "StoreReplica",

@@ -21,7 +21,7 @@ from thyme.model.time_frames import SECOND_US, check_instant_us
 from thyme.model.worlds import Area
 from thyme.routing.cells import Grid
 from thyme.sim.mobility.models import SPEEDS_MAX_M_S, check_speeds
-from thyme.traces.football_match import FootballMatch
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.operations import (
     InsertOperation,
@@ -153,15 +153,15 @@ def grid_over(area: Area) -> Grid:
         raise ScenarioError(f"area: {error}") from error
 
 
-def synthetic_trace(scenario: Scenario) -> Trace:
-    """Generates the default trace of a scenario: the synthetic football match.
+def synthetic_trace(scenario: Scenario, config: FootballMatchConfig | None = None) -> Trace:
+    """Generates the default trace of a scenario: the synthetic football match, or another one.
 
     The match uses the scenario's seed and is compressed into the operations phase. In the crash
     series, publishers do not subscribe (S7).
     """
     share = PUBLISHERS_SHARE if scenario.kind is Series.CRASH else None
     rules = TraceRules(lasts_us=scenario.timeline.operations_us)
-    match = FootballMatch(scenario.seed)
+    match = FootballMatch(scenario.seed, config)
     return trace_from_posts(scenario.seed, match, scenario.nodes, rules, publishers_share=share)
 
 

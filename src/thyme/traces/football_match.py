@@ -4,13 +4,14 @@ Entry point: `FootballMatch.post`. The activity of users has a heavy tail, tags 
 and the post rate follows the game: it rises before kick-off, peaks at goals, half-time and the end,
 and drops to zero in a few silences. Every field of a post is a function of the seed and the post's
 number (`counter_rng`), so posts can be generated in any order, singly or in columns. The defaults
-are calibrated to the trace of Thyme (journal article); docs/traces.md has the measurements.
+are calibrated to the trace of Thyme (journal article), `FITTED_MATCHES` to real matches;
+docs/traces.md has the measurements.
 Clauses: P1, C21.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -19,15 +20,18 @@ from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag, as_tag
 from thyme.model.time_frames import SECOND_US
 from thyme.traces.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
+from thyme.traces.match_shapes import Plateau, TagLists, draw_tag_lists
 from thyme.traces.posts import Post
 from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.vocabulary import TAG_WORDS, TEXT_WORDS
 
 TEXT_CHARS_MAX = 140
 TAGS_MAX = 4
-_USER, _SECOND, _WITHIN, _TAGS, _WORDS, _TAG_FIRST = 0, 1, 2, 3, 4, 8
+_USER, _SECOND, _WITHIN, _TAGS, _WORDS, _HABIT, _TAG_FIRST = 0, 1, 2, 3, 4, 5, 8
 _WORD_FIRST = _TAG_FIRST + TAGS_MAX
 _WORDS_MIN, _WORDS_MAX = 3, 16
+_HABIT_STEPS = 10_000
+"""Precision of the share of posts for which a user takes its own list."""
 
 
 class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +42,14 @@ class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     user_exponent: float = 0.8
     user_shift: float = 10.0
     """The n-th user posts in proportion to (n + shift) to the power of −exponent."""
+    user_plateau: Plateau | None = None
+    """How much the n-th user posts; None for the power law above."""
     tags: int = 800
     tag_exponent: float = 1.0
     tag_counts: tuple[float, ...] = (0.5, 0.3, 0.15, 0.05)
     """Shares of posts that draw one tag, two tags, and so on."""
+    tag_lists: TagLists | None = None
+    """The lists of tags that posts use; None if each post draws its own tags by Zipf's law."""
     goals: tuple[int, int] = (1, 4)
     """Minimum and maximum; likewise `silence_s`, the duration of a silence."""
     silences: int = 8
@@ -68,15 +76,33 @@ class FootballMatch:
         self.origin = origin_from_seed(seed)
         self.config = config = config or FootballMatchConfig()
         shift, exponent = config.user_shift, -config.user_exponent
-        self.user_choice = WeightedChoice(
-            [(rank + shift) ** exponent for rank in range(1, config.users + 1)]
-        )
+        weights = [(rank + shift) ** exponent for rank in range(1, config.users + 1)]
+        if config.user_plateau is not None:
+            weights = config.user_plateau.weights(config.users)
+        self.user_choice = WeightedChoice(weights)
         self.tag_choice = WeightedChoice(
             [rank**-config.tag_exponent for rank in range(1, config.tags + 1)]
         )
         self.tag_count_choice = WeightedChoice(config.tag_counts)
         self.second_choice = WeightedChoice(post_rates(seed, config))
         self.tag_names = tag_vocabulary(config.tags)
+        self.tag_lists: list[tuple[Tag, ...]] = []
+        self.list_of_user: list[int] = []
+        if config.tag_lists is not None:
+            self._make_tag_lists(seed, config.tag_lists)
+
+    def _make_tag_lists(self, seed: int, shape: TagLists) -> None:
+        """Draws the catalogue, and the list of each user."""
+        self.tag_lists = [
+            tuple(sorted(self.tag_names[rank] for rank in ranks))
+            for ranks in draw_tag_lists(seed, shape, self.config.tags)
+        ]
+        self.list_choice = WeightedChoice(shape.use.weights(shape.lists))
+        self.habit_steps = round(shape.habit * _HABIT_STEPS)
+        rng = derive_rng(seed, "match", "habits")
+        self.list_of_user = rng.choices(
+            range(shape.lists), shape.use.weights(shape.lists), k=self.config.users
+        )
 
     def __len__(self) -> int:
         return self.config.posts
@@ -91,14 +117,23 @@ class FootballMatch:
         origin = self.origin
         second = self.second_choice.choose(draw(origin, number, _SECOND))
         within_us = scale_below(SECOND_US, draw(origin, number, _WITHIN))
-        tags = self._draw_tags(number)
+        user = self.user_choice.choose(draw(origin, number, _USER))
+        tags = self._choose_tags(number, user)
         return Post(
             str(number),
-            f"fan{self.user_choice.choose(draw(origin, number, _USER)) + 1}",
+            f"fan{user + 1}",
             self.config.timetable.starts_us + second * SECOND_US + within_us,
             self._draw_text(number, tags),
             tags,
         )
+
+    def _choose_tags(self, number: int, user: int) -> tuple[Tag, ...]:
+        """The tags of a post: the user's own list, a list of the catalogue, or drawn tags."""
+        if not self.tag_lists:
+            return self._draw_tags(number)
+        if scale_below(_HABIT_STEPS, draw(self.origin, number, _HABIT)) < self.habit_steps:
+            return self.tag_lists[self.list_of_user[user]]
+        return self.tag_lists[self.list_choice.choose(draw(self.origin, number, _TAGS))]
 
     def _draw_tags(self, number: int) -> tuple[Tag, ...]:
         """The tags of a post, without duplicates."""
@@ -115,7 +150,38 @@ class FootballMatch:
         drawn = b"".join(draw(self.origin, number, lane).to_bytes(8, "big") for lane in lanes)
         words = [TEXT_WORDS[byte * len(TEXT_WORDS) >> 8] for byte in drawn[:count]]
         hashtags = " ".join(f"#{tag}" for tag in tags)
-        return f"{' '.join(words)[: TEXT_CHARS_MAX - len(hashtags) - 1].rstrip()} {hashtags}"
+        length = max(0, TEXT_CHARS_MAX - len(hashtags) - 1)
+        return f"{' '.join(words)[:length].rstrip()} {hashtags}"
+
+
+FITTED_MATCHES: Mapping[str, FootballMatchConfig] = {
+    "final-2016": FootballMatchConfig(),
+    "chelsea-arsenal": FootballMatchConfig(
+        users=4_300,
+        user_plateau=Plateau(half=18.0, exponent=3.0, floor=0.02),
+        tags=180,
+        tag_lists=TagLists(
+            lists=320,
+            lengths=(0.10, 0.04, 0.04, 0.04, 0.13, 0.13, 0.10, 0.23, 0.13, 0.06),
+            use=Plateau(half=30.0, exponent=4.0, floor=0.001),
+            tags=Plateau(half=4.0, exponent=2.5, floor=0.004),
+        ),
+    ),
+    "swansea-everton": FootballMatchConfig(
+        users=3_950,
+        user_plateau=Plateau(half=13.0, exponent=1.6, floor=0.02),
+        tags=200,
+        tag_lists=TagLists(
+            lists=200,
+            lengths=(0.33, 0.16, 0.09, 0.02, 0.05, 0.01, 0.34),
+            use=Plateau(half=4.0, exponent=1.7, floor=0.0008),
+            tags=Plateau(half=1.5, exponent=1.6),
+            habit=0.6,
+        ),
+    ),
+}
+"""Synthetic matches by name: that of the journal article, and two whose users and tags are fitted
+to real matches of 2015. All have the posts, and about the counts, of the first (C21)."""
 
 
 def tag_vocabulary(count: int) -> list[Tag]:

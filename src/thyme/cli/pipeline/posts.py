@@ -11,6 +11,8 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from thyme.cli.pipeline.options import (
     add_integer,
     add_options,
@@ -19,6 +21,7 @@ from thyme.cli.pipeline.options import (
     parse_pairs,
     print_stage,
 )
+from thyme.model.errors import InputError
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
@@ -106,9 +109,15 @@ def _add_import(parser: ArgumentParser) -> None:
 
 
 def _add_synth(parser: ArgumentParser) -> None:
-    add_integer(parser, "--users", "number of users", 5_000)
+    parser.add_argument(
+        "--match",
+        metavar="NAME",
+        default="final-2016",
+        help="final-2016, or chelsea-arsenal or swansea-everton, which are fitted to real posts",
+    )
+    add_integer(parser, "--users", "number of users of final-2016", 5_000)
     add_integer(parser, "--posts", "number of posts", 1_000_000)
-    add_integer(parser, "--tags", "number of distinct tags", 800)
+    add_integer(parser, "--tags", "number of distinct tags of final-2016", 800)
     add_integer(parser, "--seed", "random seed", 1)
     add_options(parser)
     parser.set_defaults(run=synth_command)
@@ -195,9 +204,14 @@ def synth_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import generate_posts
     from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.football_match import FootballMatchConfig
+    from thyme.traces.football_match import FITTED_MATCHES
 
-    config = FootballMatchConfig(posts=args.posts, users=args.users, tags=args.tags)
+    match = FITTED_MATCHES.get(args.match)
+    if match is None:
+        raise InputError(f"--match: one of {', '.join(FITTED_MATCHES)}, not {args.match!r}")
+    config = replace(match, posts=args.posts)
+    if match.tag_lists is None:
+        config = replace(config, users=args.users, tags=args.tags)
     with open_session(args) as spark:
         stage = generate_posts(spark, Warehouse(args.out), args.seed, config)
     return print_stage(args, stage)

@@ -35,6 +35,7 @@ _DRAWS = {
     "within": football_match._WITHIN,
     "count": football_match._TAGS,
     "words": football_match._WORDS,
+    "habit": football_match._HABIT,
     **{name: football_match._TAG_FIRST + n for n, name in enumerate(_TAG_DRAWS)},
     **{f"word{n}": football_match._WORD_FIRST + n for n in range(football_match._WORDS_MAX // 8)},
 }
@@ -52,7 +53,7 @@ def synthetic_posts(
     choices = {
         "user": game.user_choice,
         "second": game.second_choice,
-        "count": game.tag_count_choice,
+        "count": game.list_choice if game.tag_lists else game.tag_count_choice,
         "tag": game.tag_choice,
     }
     pieces = partitions or -(-config.posts // ROWS_PER_FILE)
@@ -63,11 +64,13 @@ def synthetic_posts(
         "id",
         "user",
         (within_us + config.timetable.starts_us).alias("at_us"),
-        _post_tags().alias("tags"),
+        (_list_tags(game.habit_steps) if game.tag_lists else _drawn_tags()).alias("tags"),
         _post_words().alias("words"),
     )
     hashtags = F.array_join(F.transform("tags", lambda tag: F.concat(F.lit("#"), tag)), " ")
-    words_length = F.lit(football_match.TEXT_CHARS_MAX - 1) - F.length("hashtags")
+    words_length = F.greatest(
+        F.lit(0), F.lit(football_match.TEXT_CHARS_MAX - 1) - F.length("hashtags")
+    )
     made = chosen.withColumn("hashtags", hashtags).select(
         F.col("id").cast("string").alias("post_id"),
         F.concat(F.lit("fan"), F.col("user") + 1).alias("user"),
@@ -119,6 +122,8 @@ def _lookup_row(
     columns: dict[str, pa.Array] = {
         "tag_words": pa.array([game.tag_names], pa.list_(pa.string())),
         "text_words": pa.array([TEXT_WORDS], pa.list_(pa.string())),
+        "tag_lists": pa.array([game.tag_lists], pa.list_(pa.list_(pa.string()))),
+        "list_of_user": pa.array([game.list_of_user], pa.list_(pa.int32())),
     }
     for name, choice in choices.items():
         starts, steps = lookup_table(choice.ends)
@@ -172,7 +177,14 @@ def lookup_table(ends: Sequence[int]) -> tuple[list[int], list[int]]:
     return starts[:-1], [1 << bit for bit in reversed(range(most.bit_length()))]
 
 
-def _post_tags() -> Column:
+def _list_tags(habit_steps: int) -> Column:
+    """The tags of a post of a match with tag lists: the choice `count` is then a list."""
+    habit = _scale_below(football_match._HABIT_STEPS, F.col("habit"))
+    own = F.get("list_of_user", F.col("user"))
+    return F.get("tag_lists", F.when(habit < habit_steps, own).otherwise(F.col("count")))
+
+
+def _drawn_tags() -> Column:
     drawn = F.array(*(F.get("tag_words", F.col(name)) for name in _TAG_DRAWS))
     return F.sort_array(F.array_distinct(F.slice(drawn, F.lit(1), F.col("count") + 1)))
 

@@ -86,6 +86,19 @@ class IndexObject(BaseMessage, frozen=True, array_like=True, tag=80):
         return known.has_metadata(self.indexed.metadata)
 
 
+class IndexSmallObject(IndexObject, frozen=True, array_like=True, tag=110):
+    """An `IndexObject` with the object itself, which is small: notifications and pages contain it,
+    so that readers need not retrieve it (D28)."""
+
+    label = "IndexSmallObject"
+
+    data: bytes
+
+    @property
+    def data_bytes(self) -> int:
+        return len(self.data)
+
+
 class AnnounceReplica(BaseMessage, frozen=True, array_like=True, tag=81):
     """The sender is a passive replica of an object (D13). Not answered."""
 
@@ -428,6 +441,7 @@ CellOnlyReply = CellPage | CellStatus | LocationUpdateReply
 """Replies that only cells send."""
 CellDataMessage = (
     IndexObject
+    | IndexSmallObject
     | AnnounceReplica
     | AnnounceReplicas
     | StoreReplica

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import get_args
 
+import msgspec
+
 from thyme.model.ids import Key, NodeId, RequestId, as_node_id
 from thyme.model.tags import Tag, check_tags
 from thyme.protocol.messages.cell_records import CellId, CellTarget, as_cell_id
@@ -30,6 +32,7 @@ from thyme.protocol.messages.cells import (
     Undelivered,
 )
 from thyme.protocol.messages.chunks import ChunkReply, ChunkRequest, FetchChunkList, StoredChunks
+from thyme.protocol.messages.compact import CompactMessage, CompactPage
 from thyme.protocol.messages.encounters import EncounterMessage
 from thyme.protocol.messages.replies import Done as Done
 from thyme.protocol.messages.replies import JoinReply as JoinReply
@@ -58,7 +61,7 @@ from thyme.protocol.messages.requests import SignedStop as SignedStop
 from thyme.protocol.messages.requests import StartSubscription as StartSubscription
 from thyme.protocol.messages.requests import StopSubscription as StopSubscription
 from thyme.protocol.messages.stations import StationMessage
-from thyme.protocol.messages.traits import BaseMessage, RecordKind
+from thyme.protocol.messages.traits import BaseMessage, Expanded, RecordKind
 
 
 class Packet(BaseMessage, frozen=True, array_like=True, tag=48):
@@ -222,6 +225,12 @@ class ReplyFromCell(BaseMessage, frozen=True, array_like=True, tag=86):
         if isinstance(self.message, ReplyFromCell):
             raise ValueError("a ReplyFromCell cannot contain another ReplyFromCell")
 
+    def expanded(self) -> Expanded | None:
+        inner = self.message.expanded()
+        if inner is None:
+            return None
+        return inner._replace(message=msgspec.structs.replace(self, message=inner.message))
+
     def cells_referenced(self) -> Iterable[CellId]:
         return self.message.cells_referenced()
 
@@ -322,10 +331,10 @@ RoutingMessage = Flooded | Packet | RouteUpdate
 JoinMessage = JoinRequest | JoinReply
 ReliableDelivery = ReliableMessage | ReliableAck
 CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck
-CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
+CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance | CompactMessage
 CellRequest = IndexObject | ConfirmReplica | FetchChunkList | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
-CellReply = Done | Refused | MissedPage | ObjectData | StoredChunks | CellOnlyReply
+CellReply = Done | Refused | MissedPage | ObjectData | StoredChunks | CellOnlyReply | CompactPage
 StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish
 """Messages to and from stations that contain another message."""
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate

@@ -12,12 +12,13 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import IndexedMetadata, MatchedObject
 from thyme.protocol.messages.common import MESSAGE_TYPES, CellPacket, Message
+from thyme.protocol.messages.compact import CompactObjects
 
 CONTROL = frozenset(kind.label for kind in MESSAGE_TYPES if kind.routing_control)
 """The labels of routing control messages."""
 OBJECTS_MAX = 8
 """Number of objects of one message that are named; a batch may have more."""
-_FIELDS = ("key", "metadata", "indexed", "items", "keys", "objects")
+_FIELDS = ("key", "metadata", "indexed", "items", "keys", "objects", "content")
 
 
 def kind_of(message: Message) -> str:
@@ -66,6 +67,8 @@ def _object_ids(value: object) -> Iterator[str]:
             yield value.metadata.oid
         case MatchedObject():
             yield value.indexed.metadata.oid
+        case CompactObjects():
+            yield from (each.oid for each in value.objects)
         case tuple():
             for item in value:
                 yield from _object_ids(item)

@@ -4,14 +4,14 @@
 substrates, message authentication and measurements read the traits, so none of them has a table of
 message types. `StatementMessage` and `LocationMessage` are the bases of messages that have a signed
 variant.
-Clauses: S14, S17, S18, D1, D7, B2, B5.
+Clauses: S14, S17, S18, D1, D7, D28, B2, B5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -52,6 +52,22 @@ class KnownRecords(Protocol):
         """Whether a replica is one of the active replicas of an object; also True if the object is
         not indexed."""
         ...
+
+
+class SmallObject(NamedTuple):
+    """A small object that was sent with its metadata (D28)."""
+
+    metadata: Metadata
+    data: bytes
+
+
+class Expanded(NamedTuple):
+    """The full form of a compact message (D28)."""
+
+    message: BaseMessage
+    small_objects: tuple[SmallObject, ...] = ()
+    ack_delay_us: int = 0
+    """How long the acknowledgement of notifications may wait; 0 for as long as usual."""
 
 
 class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +122,11 @@ class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
     def cells_referenced(self) -> Iterable[CellId]:
         """The cells to which later messages could be sent if this message were accepted (D1)."""
         return ()
+
+    def expanded(self) -> Expanded | None:
+        """The full form of a compact message, None for all others; raises `InputError` if it
+        contains something that is not valid (D28)."""
+        return None
 
     def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
         """Whether a message to a cell contains nothing new for a node of it.

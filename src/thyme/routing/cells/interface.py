@@ -64,6 +64,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     hops: int
     """Number of links crossed."""
     message: Message
+    ack_delay_us: int = 0
+    """How long the acknowledgement of notifications may wait; 0 for as long as usual (D28)."""
 
 
 class DeliveryFailure(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells import CellRoutingUser, Destination
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.chunks.cache import ChunkCache
@@ -45,6 +46,7 @@ from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.proxied_cells import PROXIED_CELLS
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore
 from thyme.substrates.dcs.state.replication_lists import REPLICATION_LISTS
+from thyme.substrates.dcs.state.small_objects import SmallObjects
 from thyme.substrates.dcs.state.stored_cell import STORED_CELL, StoredCell
 
 _CELL_TABLES: tuple[RecordTable[Any], ...] = (
@@ -84,7 +86,11 @@ class NodeParts:
         self.outbox = Outbox()
         self.positions = PositionFilter(cell_map, self.outbox, config.movement.noise_m)
         self.routing = cell_map.make_routing(self.outbox, user)
-        self.requests = CellRequests(self.routing, self.outbox, config.retries, rng, authenticator)
+        wait_us_max = config.reply_wait_us_max
+        self.round_trips = None if wait_us_max is None else RoundTripTimes(wait_us_max)
+        self.requests = CellRequests(
+            self.routing, self.outbox, config.retries, rng, authenticator, self.round_trips
+        )
         self._compose_state(node_id, config)
         context = self._make_context(node_id, rng, config)
         self._compose_service(context)
@@ -124,6 +130,7 @@ class NodeParts:
             self.replicas,
             passive=config.replication.passive,
         )
+        self.received_objects = SmallObjects(config.small_object_bytes_max)
         self._drop_foreign_state()
         # Stored records that have expired are removed at `Started`, which brings the time.
         self.index = CellIndex(store, config.broker, merge_lists=config.anti_entropy)
@@ -154,6 +161,7 @@ class NodeParts:
             index=self.index,
             replicas=self.replicas,
             large_replicas=self.large_replicas,
+            received_objects=self.received_objects,
             deletion_log=DeletionLog(self.store, self.requests) if config.reannounce else None,
             rng=rng,
             config=config,
@@ -169,6 +177,7 @@ class NodeParts:
             self.large_replicas,
             self.store,
             context.config,
+            self.round_trips,
             self._on_subscriber_failed,
             self._on_subscriber_absent,
         )

@@ -153,8 +153,11 @@ class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     below half of `ack_timeout_us` (D28)."""
     tries_max: int = 4
     aggregation_us: int = 0
-    """How long notifications are delayed so that those for the same subscribers travel as one; only
-    where they are acknowledged."""
+    """The shortest time between two messages to the same subscribers: notifications wait for it and
+    travel as one (D28). Only where they are acknowledged."""
+    busy_ack_delay_us: int = 0
+    """How long a subscriber collects acknowledgements of notifications that follow each other
+    within this time; needs `compact_messages` (D28)."""
     pending_max: int = 1_000
     """The maximum number of sent messages that are remembered, and of notifications that are
     pending."""
@@ -181,6 +184,15 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     notification_delivery: NotificationDeliveryConfig = NotificationDeliveryConfig()
     insert_pacing: InsertPacingConfig | None = None
     """How inserts wait for a busy channel (`client.insert_pacing`); None: they do not."""
+    reply_wait_us_max: int | None = None
+    """How long a node waits at most before it repeats a request or a notification for the first
+    time, if replies take long at present (`protocol.round_trip`, D28); None if the wait does not
+    depend on it."""
+    compact_messages: bool = False
+    """Whether pages and notifications are sent in compact form (`messages.compact`, D28)."""
+    small_object_bytes_max: int = 0
+    """The size up to which an object is sent with its metadata, so that readers need not retrieve
+    it; needs `compact_messages`. 0 for none (D28)."""
     anti_entropy: bool = False
     """Whether cell peers remove differences between their states (`robust.anti_entropy`)."""
     reannounce: bool = False
@@ -208,6 +220,9 @@ ROBUST = replace(
     reannounce=True,
     record_checks=RecordCheckConfig(),
     insert_pacing=InsertPacingConfig(),
+    reply_wait_us_max=4 * SECOND_US,
+    compact_messages=True,
+    small_object_bytes_max=256,
     backup=BackupConfig(aggregation_us=3 * SECOND_US),
     notification_delivery=NotificationDeliveryConfig(
         wait_us_max=3600 * SECOND_US,
@@ -215,6 +230,8 @@ ROBUST = replace(
         ack_timeout_us=4 * SECOND_US // 5,
         ack_delay_us=7 * SECOND_US // 20,
         tries_max=8,
+        aggregation_us=3 * SECOND_US // 10,
+        busy_ack_delay_us=2 * SECOND_US,
         pending_max=4_000,
     ),
     replication=ReplicationConfig(
@@ -240,12 +257,20 @@ and backups, acknowledged notifications, few but maintained replicas, and fewer 
 
 LOGICAL_ROBUST = replace(
     ROBUST,
+    reply_wait_us_max=None,
+    compact_messages=False,
+    small_object_bytes_max=0,
     joining=CellJoiningConfig(tries_max=10),
     notification_delivery=replace(
-        ROBUST.notification_delivery, ack_timeout_us=3 * SECOND_US // 10, ack_delay_us=0
+        ROBUST.notification_delivery,
+        ack_timeout_us=3 * SECOND_US // 10,
+        ack_delay_us=0,
+        aggregation_us=0,
+        busy_ack_delay_us=0,
     ),
     routing=replace(ROBUST.routing, confirm_replicas=True, insert_wait_tries=4),
 )
 """`ROBUST` for logical cells, which have no forwarding nodes that would repeat a lost message: new
 objects are acknowledged, by all nodes of the key cell unless four tries fail, joins are more
-patient, and notifications are acknowledged at once, so that a lost one is sent again sooner."""
+patient, and notifications are acknowledged at once, so that a lost one is sent again sooner.
+Stations read pages and notifications in full form."""

@@ -20,6 +20,7 @@ from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
+from thyme.substrates.dcs.state.small_objects import SmallObjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class NodeContext:
     index: CellIndex
     replicas: ReplicaStore
     large_replicas: LargeReplicas
+    received_objects: SmallObjects
+    """The small objects that this node received with their metadata."""
     deletion_log: DeletionLog | None
     """The deletes to be repeated after topology changes; None without re-announcements."""
     rng: Random

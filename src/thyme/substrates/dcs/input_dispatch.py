@@ -35,10 +35,8 @@ from thyme.substrates.dcs.membership.position_filter import LeaveCellTimer
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropyTimer
 from thyme.substrates.dcs.robust.replica_upkeep import ReplicaUpkeepTimer
 from thyme.substrates.dcs.service.cell_service import ExpiryTimer
-from thyme.substrates.dcs.service.notification_delivery import (
-    AggregationTimer,
-    NotificationRetryTimer,
-)
+from thyme.substrates.dcs.service.notification_aggregation import AggregationTimer
+from thyme.substrates.dcs.service.pending_notifications import NotificationRetryTimer
 from thyme.substrates.dcs.state.stored_cell import DelayedJoinTimer
 
 LocalInput: TypeAlias = (
@@ -121,7 +119,7 @@ class InputDispatch:
             case GapUpkeepTimer():
                 parts.service.notification_delivery.gaps.on_upkeep_timer(now_us)
             case AggregationTimer():
-                parts.service.notification_delivery.flush(now_us)
+                parts.service.notification_delivery.aggregator.on_timer(now_us)
             case ChunkTransferTimer():
                 parts.large_replicas.fetcher.on_timer(timer, now_us)
             case FetchReplicaTimer():

@@ -13,10 +13,12 @@ from random import Random
 
 from msgspec.structs import replace
 
+from thyme.model.errors import InputError
 from thyme.model.ids import NodeId
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.traits import Expanded
 from thyme.protocol.node import Action, Input, Received, SendFailed
 from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure
 from thyme.storage.store import Store
@@ -129,6 +131,13 @@ class DcsNode:
             self.dropped["answer to nobody"] += 1  # the requester retries
 
     def _process_delivery(self, delivery: Delivery, now_us: int) -> None:
+        try:
+            expanded = delivery.message.expanded()
+        except InputError:
+            self.dropped["invalid compact message"] += 1
+            return
+        if expanded is not None:
+            delivery = self._on_expanded(delivery, expanded)
         message = delivery.message
         if not all(cell in self._cell_map for cell in message.cells_referenced()):
             self.dropped["no such cell"] += 1
@@ -147,6 +156,12 @@ class DcsNode:
             handler(delivery, message, now_us)
         else:
             self.dropped["not for a node" if delivery.is_unicast else "not for a cell"] += 1
+
+    def _on_expanded(self, delivery: Delivery, expanded: Expanded) -> Delivery:
+        """Keeps the small objects of a compact message; returns its full form (D28)."""
+        for metadata, data in expanded.small_objects:
+            self.parts.received_objects.add(metadata, data)
+        return replace(delivery, message=expanded.message, ack_delay_us=expanded.ack_delay_us)
 
     # Callbacks of cell routing
 

@@ -18,6 +18,7 @@ from thyme.substrates.dcs.client.replica_announcements import PromptAnnouncer
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.config import ReplicationConfig
+from thyme.substrates.dcs.state.small_objects import SmallObjects
 
 LISTED = IndexedMetadata(
     photo(1),
@@ -35,6 +36,7 @@ def plan_of(indexed: IndexedMetadata, tries_max: int) -> list[tuple[int, NodeId 
         routing,
         requests,
         a_replica_store(),
+        SmallObjects(0),
         ReplicaLocations(10),
         RetryPolicy(),
         config,

@@ -61,6 +61,7 @@ class ServiceHarness:
             large_replicas(self.routing, outbox, replicas),
             MemoryStore(),
             PAPER,
+            None,
             lambda subscriber, _now_us: self.lost.append(subscriber),
             lambda subscriber, _cell: self.lost.append(subscriber),
         )

@@ -4,7 +4,7 @@ Entry points: `CellRequests.next_id` and `send_requests`. `thyme.protocol.reques
 same for one receiver. One request id stands for the whole operation, and only receivers without a
 reply are sent the request again. Any node of a cell may reply, so a reply names the cell that was
 addressed.
-Clauses: D11, D19, B5.
+Clauses: D11, D19, D28, B5.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from thyme.protocol.messages.requests import FetchMissed
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy, RetryState
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
 from thyme.substrates.common.client_interfaces import MissedSource
 from thyme.substrates.common.gap_reader import FetchMissedPage
@@ -47,6 +48,7 @@ class _PendingCellRequest:
     unanswered: dict[Destination, CellRequest | CellMaintenanceRequest]
     on_result: OnResult[Replies]
     retries: RetryState
+    started_us: int
     replies: Replies = field(default_factory=dict)
     packet_numbers: list[int] = field(default_factory=list)
     """The numbers that routing assigned to the messages."""
@@ -62,8 +64,11 @@ class CellRequests:
         policy: RetryPolicy,
         rng: Random,
         authenticator: MessageAuthenticator | None = None,
+        round_trips: RoundTripTimes | None = None,
     ) -> None:
+        """`round_trips`: what the wait for replies depends on; None for the policy alone (D28)."""
         self.authenticator = authenticator
+        self._round_trips = round_trips
         self._routing = routing
         self._outbox = outbox
         self._policy = policy
@@ -103,9 +108,12 @@ class CellRequests:
             return
         [request_id] = {request.request_id for request in requests.values()}
         messages = self._sign(requests, now_us)
-        wait_us = int(self._policy.first_wait_us(data_bytes) * wait_factor)
+        usual_us = self._policy.first_wait_us(data_bytes)
+        if self._round_trips is not None:
+            usual_us = self._round_trips.wait_us(usual_us)
+        wait_us = int(usual_us * wait_factor)
         retries = RetryState(tries_max or self._policy.tries_max, wait_us, self._policy.backoff)
-        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries)
+        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries, now_us)
         self._send_unanswered(request_id, now_us)
 
     def _sign(
@@ -182,6 +190,8 @@ class CellRequests:
             self.unmatched_replies += 1
             return
         pending.replies[destination] = reply
+        if self._round_trips is not None:
+            self._round_trips.add(now_us - pending.started_us)
         if isinstance(reply, Refused):
             self._finish(reply.request_id)
             pending.on_result(Failure(reply.code, reply.detail), now_us)

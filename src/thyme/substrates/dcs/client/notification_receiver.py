@@ -53,6 +53,7 @@ class NotificationReceiver:
         self._ack_delay_us = ack_delay_us
         self._waiting_acks: dict[int, Destination] = {}
         """The senders of notifications to acknowledge, by the number of the message."""
+        self._acks_due_us: int | None = None
 
     def on_notify(self, delivery: Delivery, message: CellNotify, now_us: int) -> None:
         """Handles one notification."""
@@ -60,12 +61,14 @@ class NotificationReceiver:
 
     def on_notify_batch(self, delivery: Delivery, message: CellNotifyBatch, now_us: int) -> None:
         """Acknowledges and handles several notifications."""
-        if not self._waiting_acks and self._ack_delay_us:
-            self._outbox.set_timer(AckTimer(), now_us + self._ack_delay_us)
         self._waiting_acks[delivery.number] = Destination(delivery.origin_cell, delivery.origin)
+        delay_us = delivery.ack_delay_us or self._ack_delay_us
         is_probe = not message.items
-        if is_probe or not self._ack_delay_us or len(self._waiting_acks) >= _ACKS_MAX:
+        if is_probe or not delay_us or len(self._waiting_acks) >= _ACKS_MAX:
             self.send_acks(now_us)
+        elif self._acks_due_us is None or now_us + delay_us < self._acks_due_us:
+            self._acks_due_us = now_us + delay_us
+            self._outbox.set_timer(AckTimer(), self._acks_due_us)
         for matched in message.items:
             self._on_match(delivery, matched, now_us)
 
@@ -73,7 +76,8 @@ class NotificationReceiver:
         """Sends the waiting acknowledgements in one message to all senders; each of them knows the
         numbers of its own messages."""
         waiting, self._waiting_acks = self._waiting_acks, {}
-        if self._ack_delay_us:
+        if self._acks_due_us is not None:
+            self._acks_due_us = None
             self._outbox.cancel_timer(AckTimer())
         if waiting:
             self._routing.send(list(waiting.values()), NotifyAck(tuple(waiting)), now_us)

@@ -21,7 +21,12 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.app_interface import ALL_NODES, AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
-from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
+from thyme.protocol.messages.cells import (
+    CellStatus,
+    IndexObject,
+    IndexSmallObject,
+    StoreReplica,
+)
 from thyme.protocol.messages.requests import DeleteObject, FetchStatus
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
@@ -61,6 +66,7 @@ class DcsObjectClient:
         self._requests = context.requests
         self._key_chooser = key_chooser
         self._replicas = context.replicas
+        self._received_objects = context.received_objects
         self._replica_locations = replica_locations
         self._rng = context.rng
         self._config = context.config
@@ -69,6 +75,7 @@ class DcsObjectClient:
             context.routing,
             context.requests,
             context.replicas,
+            context.received_objects,
             replica_locations,
             context.config.retries,
             context.config.replication,
@@ -149,13 +156,14 @@ class DcsObjectClient:
             def on_indexed(result: Result[object], now_us: int) -> None:
                 when_replicated(lambda now_us: on_result(result, now_us), now_us)
 
-            self._index_object(metadata, active, now_us, on_indexed)
+            self._index_object(metadata, data, active, now_us, on_indexed)
             return
 
         def on_copies(result: Result[object], now_us: int) -> None:
             if isinstance(result, Ok):
                 stored = self._replicas.get(metadata.key)
-                self._index_object(metadata, stored.active if stored else active, now_us, on_result)
+                holders = stored.active if stored else active
+                self._index_object(metadata, data, holders, now_us, on_result)
                 return
             self._replicas.remove_without_tombstone(metadata.key)
             forget = DeleteObject(self._requests.next_id(), metadata.key)
@@ -168,6 +176,7 @@ class DcsObjectClient:
     def _index_object(
         self,
         metadata: Metadata,
+        data: bytes,
         active: tuple[Replica, ...],
         now_us: int,
         on_result: OnResult[object],
@@ -180,7 +189,10 @@ class DcsObjectClient:
                 self._replicas.remove_without_tombstone(metadata.key)
             on_result(result, now_us)
 
-        request = IndexObject(self._requests.next_id(), IndexedMetadata(metadata, active))
+        request_id, indexed = self._requests.next_id(), IndexedMetadata(metadata, active)
+        request = IndexObject(request_id, indexed)
+        if self._received_objects.is_small(metadata):
+            request = IndexSmallObject(request_id, indexed, data)
         requests = dict.fromkeys(map(Destination, self.tag_cells(metadata)), request)
         self._requests.send_requests(requests, now_us, on_replies)
 

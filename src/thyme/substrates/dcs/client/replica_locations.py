@@ -51,7 +51,10 @@ class ReplicaLocations:
         readers: int = 0,
         rank: int = 0,
     ) -> None:
-        """Caches an object's metadata and replication list."""
+        """Caches an object's metadata and replication list, if it has one: an object that came
+        with its metadata has none."""
+        if not (indexed.active or indexed.passive):
+            return
         received = ReceivedList(indexed, cell, readers, rank)
         self._entries.refresh(indexed.metadata.key, received)
 

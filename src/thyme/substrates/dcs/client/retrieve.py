@@ -35,6 +35,7 @@ from thyme.substrates.dcs.client.replica_locations import (
 )
 from thyme.substrates.dcs.config import ReplicationConfig
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
+from thyme.substrates.dcs.state.small_objects import SmallObjects
 
 _REFUSALS_MAX = 4
 """How often a cell may refuse: another of its nodes may have the object that the first one
@@ -65,6 +66,7 @@ class Retriever:
         routing: CellRouting,
         requests: CellRequests,
         replicas: ReplicaStore,
+        received_objects: SmallObjects,
         replica_locations: ReplicaLocations,
         policy: RetryPolicy,
         config: ReplicationConfig,
@@ -74,16 +76,22 @@ class Retriever:
         self._routing = routing
         self._requests = requests
         self._replicas = replicas
+        self._received_objects = received_objects
         self._replica_locations = replica_locations
         self._policy = policy
         self._config = config
         self._announcer = announcer
 
     def start(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
-        """Gets an object from this node if it is stored here, else from its known replicas."""
+        """Gets an object from this node if it is stored here or came with its metadata, else from
+        its known replicas."""
         self._replicas.expire(now_us)
         if self._replicas.get(metadata.key) is not None:
             on_result(Ok(self._replicas.read_data(metadata.key)), now_us)
+            return
+        received = self._received_objects.get(metadata)
+        if received is not None and not metadata.has_expired(now_us):
+            on_result(Ok(received), now_us)
             return
         retrieval = _Retrieval(metadata, on_result)
         indexed = self._replica_locations.get(metadata.key)

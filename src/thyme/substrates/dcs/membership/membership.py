@@ -159,7 +159,7 @@ class CellMembership:
     ) -> None:
         self._was_last_in_cell = was_last
         self._record_change(now_us)
-        self._service.notification_delivery.flush(now_us)
+        self._service.notification_delivery.aggregator.flush(now_us)
         self.state_transfer.stop()
         if self.backups is not None:
             self.backups.stop()

@@ -4,7 +4,7 @@ Entry point: `CellService.answering`, which turns an operation, such as `index_o
 handler of a request. The first node of a cell to receive a message replies, matches and notifies;
 the other nodes apply the same change to their copies (`Delivery.is_first`). All operations are
 idempotent. Notifications are sent by `notification_delivery`.
-Clauses: D7, D9, D11–D18, M26, M34.
+Clauses: D7, D9, D11–D18, D28, M26, M34.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
 from thyme.protocol.messages.chunks import ChunkHolder
+from thyme.protocol.messages.compact import compact_page
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.common.broker_service import read_requested_page
@@ -32,10 +34,12 @@ from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.service.notification_delivery import NotificationDelivery
+from thyme.substrates.dcs.service.notification_messages import NotificationMessages
 from thyme.substrates.dcs.service.recent_answers import RecentAnswers
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
+from thyme.substrates.dcs.state.small_objects import SmallObjects
 
 R = TypeVar("R", bound=wire.CellRequest)
 _RACE_WINDOW_US = SECOND_US // 2
@@ -62,6 +66,7 @@ class CellService:
         large_replicas: LargeReplicas,
         store: Store,
         config: DcsConfig,
+        round_trips: RoundTripTimes | None,
         on_subscriber_failed: Callable[[NodeId, int], None],
         on_subscriber_absent: Callable[[NodeId, CellId], None],
     ) -> None:
@@ -72,6 +77,7 @@ class CellService:
         self._large_replicas = large_replicas
         self._config = config
         self._expiry_us: int | None = None
+        self.small_objects = SmallObjects(config.small_object_bytes_max)
         late_us = _LATE_WINDOW_US if config.anti_entropy else 0
         self._recent_answers = RecentAnswers(index, _RACE_WINDOW_US, late_us)
         self.notification_delivery = NotificationDelivery(
@@ -80,6 +86,10 @@ class CellService:
             index,
             store,
             config.notification_delivery,
+            NotificationMessages(
+                index, self.small_objects.get if config.compact_messages else None
+            ),
+            round_trips,
             on_subscriber_failed,
             on_subscriber_absent,
         )
@@ -112,6 +122,8 @@ class CellService:
 
     def _send_reply(self, delivery: Delivery, reply: wire.CellReply, now_us: int) -> None:
         """Replies once all nodes of the cell have acknowledged the request."""
+        if self._config.compact_messages and isinstance(reply, cell_wire.CellPage) and reply.items:
+            reply = compact_page(reply, self.small_objects.get)
         message: wire.Message = reply
         if not delivery.is_unicast:
             message = wire.ReplyFromCell(delivery.cell, reply)
@@ -160,6 +172,8 @@ class CellService:
         """Indexes an object and notifies its subscribers (D11)."""
         metadata = request.indexed.metadata
         matched = self.index.add_object(request.indexed, delivery.origin, now_us)
+        if isinstance(request, cell_wire.IndexSmallObject):
+            self._keep_small(metadata, request.data)
         if delivery.is_first:
             self._recent_answers.add_object(metadata.key, now_us)
         else:
@@ -167,12 +181,18 @@ class CellService:
         self.notify_subscribers(metadata, matched, now_us)
         return wire.Done(request.request_id)
 
+    def _keep_small(self, metadata: Metadata, data: bytes) -> None:
+        """Keeps a small object, to send it with its metadata (D28)."""
+        if self.small_objects.is_small(metadata) and metadata.matches_content(data):
+            self.small_objects.add(metadata, data)
+
     def delete_object(
         self, delivery: Delivery, request: wire.DeleteObject, now_us: int
     ) -> wire.Done:
         """Deletes an object and its replica (D15)."""
         self.index.delete_object(request.key, delivery.origin, now_us, request.proof)
         self._replicas.remove_with_tombstone(request.key, DELETED, now_us)
+        self.small_objects.remove(request.key)
         return wire.Done(request.request_id)
 
     def start_subscription(

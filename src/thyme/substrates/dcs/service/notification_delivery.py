@@ -23,15 +23,27 @@ from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.cell_records import CellId, MatchedObject
+from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
 from thyme.protocol.messages.replies import Missed
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.query.cursor import Cursor
 from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
 from thyme.storage.store import Store
 from thyme.substrates.common.notification_gaps import NotificationGaps, position_before
 from thyme.substrates.dcs.config import NotificationDeliveryConfig
+from thyme.substrates.dcs.service.notification_aggregation import (
+    Matches,
+    NotificationAggregator,
+    Targets,
+)
+from thyme.substrates.dcs.service.notification_messages import NotificationMessages
+from thyme.substrates.dcs.service.pending_notifications import (
+    NotificationRetryTimer,
+    PendingNotification,
+    PendingNotifications,
+)
 from thyme.substrates.dcs.state.cell_index import CellIndex
 
 PROBE_WAIT_US = SECOND_US
@@ -44,37 +56,6 @@ Recipients = Mapping[tuple[CellId, NodeId], list[SubscriptionId]]
 """The subscribers to notify: cell and node, each with the matching subscriptions."""
 
 
-class NotificationRetryTimer(msgspec.Struct, frozen=True):
-    """The timer of the next attempt for a subscriber."""
-
-    subscriber: NodeId
-
-
-class AggregationTimer(msgspec.Struct, frozen=True):
-    """The timer at which delayed notifications are sent."""
-
-
-class PendingNotification(msgspec.Struct, frozen=True):
-    """A notification for one subscriber: the object and the matching subscriptions."""
-
-    key: Key | None
-    """None in a probe of the subscriber."""
-    sids: tuple[SubscriptionId, ...]
-    first_sent_us: int
-    due_us: int
-    """When the notification must be handled next."""
-    tries: int = 1
-    is_undelivered: bool = False
-    """Whether the notification is known to be undelivered."""
-    is_last_try: bool = False
-    """Whether this was the last attempt, after which the subscriber is suspected to have failed
-    (D22)."""
-    probed_cell: CellId | None = None
-    """The cell in which the subscriber is probed."""
-    published_us: int = 0
-    """When the object was published, which may be removed before its subscriber is notified."""
-
-
 class NotificationDelivery:
     """The notifications of one node that are unacknowledged or undelivered."""
 
@@ -85,22 +66,27 @@ class NotificationDelivery:
         index: CellIndex,
         store: Store,
         config: NotificationDeliveryConfig,
+        messages: NotificationMessages,
+        round_trips: RoundTripTimes | None,
         on_subscriber_failed: Callable[[NodeId, int], None],
         on_subscriber_absent: Callable[[NodeId, CellId], None],
     ) -> None:
-        """`on_subscriber_failed` receives a subscriber that could not be notified for the maximum
-        wait (D22), `on_subscriber_absent` one that did not answer the probes, and the cell in which
-        it was probed."""
+        """`round_trips`: what the wait for acknowledgements depends on; None for the settings
+        alone (D28). `on_subscriber_failed` receives a subscriber that could not be notified for the
+        maximum wait (D22), `on_subscriber_absent` one that did not answer the probes, and the cell
+        in which it was probed."""
         self._routing = routing
         self._outbox = outbox
         self._index = index
         self._config = config
+        self._messages = messages
+        self._round_trips = round_trips
         self._sent: BoundedDict[int, tuple[PendingNotification, ...]] = BoundedDict(
             self._config.pending_max
         )
         """The notifications in a message by its number, since it may be returned."""
-        self._pending: dict[NodeId, dict[Key | None, PendingNotification]] = {}
-        self._aggregated: dict[tuple[Destination, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
+        self._pending = PendingNotifications(outbox)
+        self.aggregator = NotificationAggregator(outbox, config.aggregation_us, self._send_matches)
         self._on_subscriber_failed = on_subscriber_failed
         self._on_subscriber_absent = on_subscriber_absent
         self.gaps = NotificationGaps(
@@ -117,7 +103,7 @@ class NotificationDelivery:
         self.given_up = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._pending.values()))
+        return len(self._pending)
 
     # Sending
 
@@ -131,14 +117,20 @@ class NotificationDelivery:
             sids = tuple(sorted(sid for _, matching in group for sid in matching))
             targets = tuple(Destination(cell, subscriber) for (cell, subscriber), _ in group)
             if self._config.ack_timeout_us is None or not self._config.aggregation_us:
-                self._send_notifications(
-                    targets, [self._make_notification(key, sids, now_us)], now_us
-                )
-                continue
-            if not self._aggregated:
-                self._outbox.set_timer(AggregationTimer(), now_us + self._config.aggregation_us)
-            aggregated = self._aggregated.setdefault(targets, {})
-            aggregated[key] = tuple(dict.fromkeys((*aggregated.get(key, ()), *sids)))
+                self._send_matches(targets, {key: sids}, now_us, None)
+            else:
+                self.aggregator.add(targets, key, sids, now_us)
+
+    def _send_matches(
+        self, targets: Targets, matches: Matches, now_us: int, gap_us: int | None
+    ) -> None:
+        """Sends new notifications; while they are frequent, acknowledgements may wait (D28)."""
+        notifications = [
+            self._make_notification(key, sids, now_us) for key, sids in matches.items()
+        ]
+        frequent = gap_us is not None and gap_us < self._config.busy_ack_delay_us
+        ack_delay_us = self._config.busy_ack_delay_us if frequent else 0
+        self._send_notifications(targets, notifications, now_us, ack_delay_us)
 
     def _make_notification(
         self, key: Key, sids: tuple[SubscriptionId, ...], now_us: int
@@ -152,7 +144,7 @@ class NotificationDelivery:
         metadata = self._index.get_object(key)
         ready: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
         for (cell, subscriber), sids in recipients.items():
-            is_full = len(self._pending.get(subscriber, ())) >= WINDOW_MAX
+            is_full = len(self._pending.of(subscriber)) >= WINDOW_MAX
             for sid in sids if metadata is not None else ():
                 sub_key = SubscriptionKey(sid, subscriber)
                 assert metadata is not None
@@ -163,34 +155,14 @@ class NotificationDelivery:
                     ready.setdefault((cell, subscriber), []).append(sid)
         return ready
 
-    def flush(self, now_us: int) -> None:
-        """Sends all delayed notifications."""
-        aggregated, self._aggregated = self._aggregated, {}
-        for targets, items in aggregated.items():
-            notifications = [
-                self._make_notification(key, sids, now_us) for key, sids in items.items()
-            ]
-            self._send_notifications(targets, notifications, now_us)
-
     def _send_notifications(
         self,
-        targets: tuple[Destination, ...],
+        targets: Targets,
         notifications: list[PendingNotification],
         now_us: int,
+        ack_delay_us: int = 0,
     ) -> None:
-        found = [
-            (notification, self._index.get_object(notification.key))
-            for notification in notifications
-            if notification.key is not None
-        ]
-        items = [
-            (
-                notification,
-                MatchedObject(self._index.with_replication_list(metadata), notification.sids),
-            )
-            for notification, metadata in found
-            if metadata is not None
-        ]
+        items = self._messages.find_objects(notifications)
         if not items:
             return
         if self._config.ack_timeout_us is None:
@@ -198,15 +170,19 @@ class NotificationDelivery:
                 message = CellNotify(item.indexed, item.sids)
                 self._sent[self._routing.send(targets, message, now_us)] = (notification,)
             return
-        number = self._routing.send(
-            targets, CellNotifyBatch(tuple(item for _, item in items)), now_us
-        )
+        batch = self._messages.make_batch([item for _, item in items], ack_delay_us)
+        number = self._routing.send(targets, batch, now_us)
         sent = tuple(notification for notification, _ in items)
         self._sent[number] = sent
-        wait_us = self._config.ack_timeout_us * min(notification.tries for notification in sent)
+        wait_us = self._ack_wait_us(self._config.ack_timeout_us) * min(each.tries for each in sent)
+        wait_us += ack_delay_us
         for to in targets:
             assert to.node is not None
             self._await_acks(to.node, sent, now_us + wait_us, now_us)
+
+    def _ack_wait_us(self, usual_us: int) -> int:
+        """How long to wait for an acknowledgement that is sent at once, or soon."""
+        return usual_us if self._round_trips is None else self._round_trips.wait_us(usual_us)
 
     def _await_acks(
         self,
@@ -218,10 +194,10 @@ class NotificationDelivery:
         for notification in notifications:
             if len(self) < self._config.pending_max:
                 pending = msgspec.structs.replace(notification, due_us=due_us, is_undelivered=False)
-                self._pending.setdefault(subscriber, {})[notification.key] = pending
+                self._pending.put(subscriber, pending)
             else:
                 self._miss(subscriber, notification, now_us)
-        self._set_timer(subscriber)
+        self._pending.set_timer(subscriber)
 
     def _miss(self, subscriber: NodeId, notification: PendingNotification, now_us: int) -> None:
         """Lets the subscriber read an object later of which it could not be notified."""
@@ -236,12 +212,12 @@ class NotificationDelivery:
 
     def _give_up_all(self, subscriber: NodeId, now_us: int) -> None:
         """Gives up all notifications of a subscriber, which reads them in order later."""
-        pending = self._pending.get(subscriber, {})
+        pending = self._pending.of(subscriber)
         for notification in [each for each in pending.values() if each.key is not None]:
             del pending[notification.key]
             self.given_up += 1
             self._miss(subscriber, notification, now_us)
-        self._set_timer(subscriber)
+        self._pending.set_timer(subscriber)
 
     def _send_missed(self, key: SubscriptionKey, missed: Missed, now_us: int) -> None:
         if self._index.get_subscription(key) is not None:
@@ -249,7 +225,7 @@ class NotificationDelivery:
             self._routing.send((target,), missed, now_us)
 
     def _lowest_pending(self, key: SubscriptionKey) -> Cursor | None:
-        pending = self._pending.get(key.subscriber, {}).values()
+        pending = self._pending.of(key.subscriber).values()
         objects = (
             self._index.get_object(notification.key)
             for notification in pending
@@ -262,20 +238,20 @@ class NotificationDelivery:
         """Removes the pending notifications that a subscriber acknowledged."""
         subscriber = delivery.origin
         self.gaps.on_subscriber_active(subscriber, now_us)
-        pending = self._pending.get(subscriber)
-        if pending is None:
+        pending = self._pending.of(subscriber)
+        if not pending:
             return
         for number in ack.numbers:
             for notification in self._sent.get(number, ()):
                 pending.pop(notification.key, None)
         if not pending:
-            self._forget_subscriber(subscriber)
+            self._pending.forget(subscriber)
 
     # Probing
 
     def probe_subscriber(self, subscriber: NodeId, cell: CellId, now_us: int) -> None:
         """Probes a subscriber, unless a probe is pending."""
-        if None not in self._pending.get(subscriber, {}):
+        if None not in self._pending.of(subscriber):
             self._send_probe(subscriber, cell, 1, now_us)
 
     def _send_probe(self, subscriber: NodeId, cell: CellId, tries: int, now_us: int) -> None:
@@ -305,7 +281,7 @@ class NotificationDelivery:
         for notification in notifications:
             if notification.key is not None:  # a probe waits on: the subscriber may be moving
                 self._keep_undelivered(subscriber, notification, now_us)
-        self._set_timer(subscriber)
+        self._pending.set_timer(subscriber)
         if self._config.ack_timeout_us is not None:
             if any(notification.tries >= self._config.tries_max for notification in notifications):
                 self._give_up_all(subscriber, now_us)
@@ -318,7 +294,7 @@ class NotificationDelivery:
     ) -> None:
         self.undelivered += 1
         if notification.is_last_try or len(self) >= self._config.pending_max:
-            self._pending.get(subscriber, {}).pop(notification.key, None)
+            self._pending.of(subscriber).pop(notification.key, None)
             self.given_up += 1
             self._miss(subscriber, notification, now_us)
             return
@@ -327,12 +303,12 @@ class NotificationDelivery:
         if retry_us is not None and notification.tries < self._config.tries_max:
             due_us = min(due_us, now_us + retry_us * notification.tries)
         undelivered = msgspec.structs.replace(notification, due_us=due_us, is_undelivered=True)
-        self._pending.setdefault(subscriber, {})[notification.key] = undelivered
+        self._pending.put(subscriber, undelivered)
 
     def on_timer(self, timer: NotificationRetryTimer, now_us: int) -> None:
         """Sends due notifications again, drops those after their last attempt, and lets the others
         wait on."""
-        pending = self._pending.get(timer.subscriber, {})
+        pending = self._pending.of(timer.subscriber)
         retries: list[PendingNotification] = []
         failed = given_up = False
         # Notifications that will be due soon are sent along with the due ones.
@@ -362,7 +338,7 @@ class NotificationDelivery:
                     notification, due_us=end_us, is_undelivered=True
                 )
         self._resend(timer.subscriber, retries, now_us)
-        self._set_timer(timer.subscriber)
+        self._pending.set_timer(timer.subscriber)
         if given_up:
             self._give_up_all(timer.subscriber, now_us)
         if failed:
@@ -371,8 +347,8 @@ class NotificationDelivery:
     def on_subscriber_seen(self, subscriber: NodeId, now_us: int) -> None:
         """Sends the undelivered notifications of a subscriber that has reported its location."""
         self.gaps.on_subscriber_active(subscriber, now_us)
-        pending = self._pending.get(subscriber)
-        if pending is None:
+        pending = self._pending.of(subscriber)
+        if not pending:
             return
         pending.pop(None, None)
         undelivered = [
@@ -381,7 +357,7 @@ class NotificationDelivery:
         for notification in undelivered:
             del pending[notification.key]
         self._resend(subscriber, undelivered, now_us)
-        self._set_timer(subscriber)
+        self._pending.set_timer(subscriber)
 
     def _resend(
         self, subscriber: NodeId, notifications: list[PendingNotification], now_us: int
@@ -425,21 +401,10 @@ class NotificationDelivery:
         keys = (SubscriptionKey(sid, subscriber) for sid in notification.sids)
         return (key for key in keys if self._index.get_subscription(key) is not None)
 
-    def _set_timer(self, subscriber: NodeId) -> None:
-        pending = self._pending.get(subscriber)
-        if pending:
-            due_us = min(notification.due_us for notification in pending.values())
-            self._outbox.set_timer(NotificationRetryTimer(subscriber), due_us)
-        else:
-            self._forget_subscriber(subscriber)
-
-    def _forget_subscriber(self, subscriber: NodeId) -> None:
-        if self._pending.pop(subscriber, None) is not None:
-            self._outbox.cancel_timer(NotificationRetryTimer(subscriber))
-
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         assert len(self._sent) <= self._config.pending_max
         assert len(self) <= self._config.pending_max
-        assert all(self._pending.values())
+        self._pending.check()
         self.gaps.check()
+        self.aggregator.check()

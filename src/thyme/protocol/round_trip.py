@@ -1,0 +1,35 @@
+"""Round-trip times: how long replies take at present, and how long to wait for the next one.
+
+A smoothed mean and deviation as in RFC 6298. Unlike there, a reply to a repeated message counts,
+too, from the first try: while the channel is full most messages are repeated, and the time until a
+reply comes is what the next message has to wait for. Entry point: `RoundTripTimes`.
+Clauses: D19, D28.
+"""
+
+from __future__ import annotations
+
+
+class RoundTripTimes:
+    """The round-trip times that one node measures."""
+
+    def __init__(self, wait_us_max: int) -> None:
+        self._wait_us_max = wait_us_max
+        self._mean_us: float | None = None
+        self._deviation_us = 0.0
+
+    def add(self, round_trip_us: int) -> None:
+        """Adds a measured round-trip time, at most the longest wait."""
+        measured_us = min(round_trip_us, self._wait_us_max)
+        if self._mean_us is None:
+            self._mean_us, self._deviation_us = measured_us, measured_us / 2
+            return
+        error_us = measured_us - self._mean_us
+        self._deviation_us += (abs(error_us) - self._deviation_us) / 4
+        self._mean_us += error_us / 8
+
+    def wait_us(self, usual_us: int) -> int:
+        """How long to wait for a reply: as long as usual, or longer if replies take longer."""
+        if self._mean_us is None:
+            return usual_us
+        expected_us = int(self._mean_us + 4 * self._deviation_us)
+        return max(usual_us, min(expected_us, self._wait_us_max))
