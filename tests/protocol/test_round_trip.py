@@ -39,3 +39,16 @@ def test_d28_one_slow_reply_among_quick_ones_is_forgotten() -> None:
     for _ in range(10):
         times.add(10_000)
     assert times.wait_us(USUAL_US) == USUAL_US
+
+
+def test_d28_the_channel_is_busy_while_replies_take_more_than_a_second() -> None:
+    times = RoundTripTimes(4 * SECOND_US)
+    assert not times.is_busy
+
+    for _ in range(30):
+        times.add(3 * SECOND_US)
+    assert times.is_busy
+
+    for _ in range(30):
+        times.add(20_000)
+    assert not times.is_busy

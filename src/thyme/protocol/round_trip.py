@@ -8,6 +8,11 @@ Clauses: D19, D28.
 
 from __future__ import annotations
 
+from thyme.model.time_frames import SECOND_US
+
+BUSY_US = SECOND_US
+"""The mean round-trip time above which the channel counts as busy."""
+
 
 class RoundTripTimes:
     """The round-trip times that one node measures."""
@@ -26,6 +31,11 @@ class RoundTripTimes:
         error_us = measured_us - self._mean_us
         self._deviation_us += (abs(error_us) - self._deviation_us) / 4
         self._mean_us += error_us / 8
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether replies take so long that messages which can wait should."""
+        return self._mean_us is not None and self._mean_us > BUSY_US
 
     def wait_us(self, usual_us: int) -> int:
         """How long to wait for a reply: as long as usual, or longer if replies take longer."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.substrates.dcs.config import (
     PAPER,
     AnnouncementConfig,
@@ -143,3 +145,20 @@ def test_d28_one_message_acknowledges_the_notifications_of_several_senders() -> 
     assert {len(ack.numbers) for ack in acks if isinstance(ack, cell_wire.NotifyAck)} == {6}
     for name in ("bea", "cat"):
         assert len(net.nodes[name].service.notification_delivery) == 0, "nothing is unacknowledged"
+
+
+def test_d28_announcements_wait_on_while_the_channel_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = DcsNetwork(PLACES, config=replace(SPARING, reply_wait_us_max=4 * SECOND_US))
+    net.subscribe("r0", tag_in(2))
+    net.insert("ann", "photo", tag_in(2))
+    read(net, ["r0"], "photo")
+
+    monkeypatch.setattr(RoundTripTimes, "is_busy", True)
+    net.run(3 * WAIT_S)
+    assert net.messages(cell_wire.AnnounceReplicas) == []
+
+    monkeypatch.setattr(RoundTripTimes, "is_busy", False)
+    net.run(WAIT_S)
+    assert len(net.messages(cell_wire.AnnounceReplicas)) == 1

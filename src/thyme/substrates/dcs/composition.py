@@ -163,6 +163,7 @@ class NodeParts:
             large_replicas=self.large_replicas,
             received_objects=self.received_objects,
             deletion_log=DeletionLog(self.store, self.requests) if config.reannounce else None,
+            round_trips=self.round_trips,
             rng=rng,
             config=config,
         )

@@ -1,7 +1,7 @@
 """Node context: the services that the components of one Thyme-DCS node share.
 
 `DcsNode` creates one `NodeContext` and passes it to its components.
-Clauses: D6, D17.
+Clauses: D6, D17, D28.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from random import Random
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import CellReply, ReplyFromCell
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.dcs.client.cell_requests import CellRequests
@@ -39,8 +40,15 @@ class NodeContext:
     """The small objects that this node received with their metadata."""
     deletion_log: DeletionLog | None
     """The deletes to be repeated after topology changes; None without re-announcements."""
+    round_trips: RoundTripTimes | None
+    """How long replies take at present; None if nothing depends on it."""
     rng: Random
     config: DcsConfig
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the channel is busy: announcements and repair then wait (D28)."""
+        return self.round_trips is not None and self.round_trips.is_busy
 
     def send_reply(self, delivery: Delivery, reply: CellReply, now_us: int) -> None:
         """Replies for the requested cell, if this node was the first of it to receive the request

@@ -10,6 +10,7 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import LocationUpdate
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.substrates.dcs.config import PAPER, DcsConfig, RecordCheckConfig
 from thyme.substrates.dcs.robust.record_checks import RecordChecker
 
@@ -141,3 +142,18 @@ def test_d27_an_owner_that_lost_its_memory_tells_of_the_object_that_its_cell_gav
     assert net.indexing("photo") == {"bea", "ben"}
     found = net.nodes["bea"].index.get_object(key)
     assert net.finish("dan", asked.Retrieve, metadata=found) == b"pixels"
+
+
+def test_d28_on_a_busy_channel_checks_are_rarer_but_do_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = {}
+    for busy in (False, True):
+        monkeypatch.setattr(RoundTripTimes, "is_busy", busy)
+        net = a_static_network(msgspec.structs.replace(CHECKING, reply_wait_us_max=4 * SECOND_US))
+        net.insert("ann", "photo", tag_in(2))
+        before = checker(net, "ann").checks_sent
+        net.run(20 * INTERVAL_S)
+        sent[busy] = checker(net, "ann").checks_sent - before
+
+    assert 0 < sent[True] < sent[False] / 2

@@ -71,6 +71,7 @@ class SparingAnnouncer:
     def __init__(
         self, context: NodeContext, locations: ReplicaLocations, config: AnnouncementConfig
     ) -> None:
+        self._context = context
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
@@ -108,9 +109,17 @@ class SparingAnnouncer:
         self._waiting[key] = None
         self._cells.update((cell, None) for cell in cells if cell is not None)
         if len(self._waiting) >= _KEYS_MAX:
-            self.send_waiting(now_us)
+            self._send_all(now_us)
 
     def send_waiting(self, now_us: int) -> None:
+        """Sends the announcements that have waited, or lets them wait on while the channel is
+        busy."""
+        if self._context.is_busy:
+            self._outbox.set_timer(AnnouncementTimer(), now_us + self._config.delay_us)
+        else:
+            self._send_all(now_us)
+
+    def _send_all(self, now_us: int) -> None:
         """Sends the waiting announcements in one message to all of their cells; a cell ignores
         objects that it does not index."""
         waiting, self._waiting = self._waiting, {}

@@ -29,6 +29,8 @@ from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
 _CHECKS_PER_INTERVAL = 4
 """After how many checks the interval doubles, if the cycle is not complete before."""
+_POSTPONED_MAX = 3
+"""How many checks in a row are left out while the channel is busy (D28)."""
 
 MakeMissedMatchChecker = Callable[[Callable[[int], None]], MissedMatchChecker]
 Check = Callable[[int], bool]
@@ -51,6 +53,7 @@ class RecordChecker:
         make_missed_checker: MakeMissedMatchChecker | None = None,
     ) -> None:
         """`make_missed_checker` gets a function to call when something was missed."""
+        self._context = context
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
@@ -62,6 +65,8 @@ class RecordChecker:
         self._interval_us = config.interval_us_min
         self._checks: Iterator[Check] = iter(())
         self._checks_at_interval = 0
+        self._postponed = 0
+        """How many checks in a row were left out because the channel is busy."""
         self.checks_sent = 0
         self.notifications: MissedMatchChecker | None = None
         if make_missed_checker is not None and config.notifications:
@@ -93,6 +98,11 @@ class RecordChecker:
         """Sends the next check, or begins the next cycle; doubles the interval if it is time."""
         if not self._routing.serving:
             return
+        if self._context.is_busy and self._postponed < _POSTPONED_MAX:
+            self._postponed += 1
+            self._schedule(now_us)
+            return
+        self._postponed = 0
         if any(check(now_us) for check in self._checks):  # stops after the first that was sent
             self.checks_sent += 1
             self._checks_at_interval += 1
