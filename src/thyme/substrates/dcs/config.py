@@ -231,7 +231,7 @@ ROBUST = replace(
         ack_delay_us=7 * SECOND_US // 20,
         tries_max=8,
         aggregation_us=3 * SECOND_US // 10,
-        busy_ack_delay_us=2 * SECOND_US,
+        busy_ack_delay_us=4 * SECOND_US,
         pending_max=4_000,
     ),
     replication=ReplicationConfig(
