@@ -73,6 +73,7 @@ class StartSubscription(LocationMessage, frozen=True, array_like=True, tag=3):
     """Activate a subscription. Answered by a `Page` of past matches."""
 
     label = "StartSubscription"
+    long_reply = True
     operation = "subscribe"
     introduces = True
     changes_index = True
@@ -145,6 +146,7 @@ class FetchPage(BaseMessage, frozen=True, array_like=True, tag=5):
     """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
 
     label = "FetchPage"
+    long_reply = True
     operation = "subscribe"
     introduces = True
     reads_only = True
@@ -187,6 +189,7 @@ class FetchMissed(BaseMessage, frozen=True, array_like=True, tag=11):
     Answered by `MissedPage` or `Refused`."""
 
     label = "FetchMissed"
+    long_reply = True
     operation = "notification"
     authenticated = True
     introduces = True

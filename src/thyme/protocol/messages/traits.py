@@ -86,6 +86,8 @@ class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
     # Messages to a cell
     reads_only: ClassVar[bool] = False
     """Whether it is a request that changes nothing, so that one node of a cell is enough for it."""
+    long_reply: ClassVar[bool] = False
+    """Whether it is a request for a page of objects, whose reply takes longer than others."""
     broadcast_acknowledged: ClassVar[bool] = True
     """Whether the nodes of a cell acknowledge it, if broadcasts are acknowledged at all (B2)."""
     one_ack_suffices: ClassVar[bool] = False

@@ -88,8 +88,15 @@ class NodeParts:
         self.routing = cell_map.make_routing(self.outbox, user)
         wait_us_max = config.reply_wait_us_max
         self.round_trips = None if wait_us_max is None else RoundTripTimes(wait_us_max)
+        page_round_trips = None if wait_us_max is None else RoundTripTimes(2 * wait_us_max)
         self.requests = CellRequests(
-            self.routing, self.outbox, config.retries, rng, authenticator, self.round_trips
+            self.routing,
+            self.outbox,
+            config.retries,
+            rng,
+            authenticator,
+            self.round_trips,
+            page_round_trips,
         )
         self._compose_state(node_id, config)
         context = self._make_context(node_id, rng, config)

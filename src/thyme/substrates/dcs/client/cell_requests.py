@@ -49,6 +49,8 @@ class _PendingCellRequest:
     on_result: OnResult[Replies]
     retries: RetryState
     started_us: int
+    round_trips: RoundTripTimes | None
+    """What the replies of this operation are measured for."""
     replies: Replies = field(default_factory=dict)
     packet_numbers: list[int] = field(default_factory=list)
     """The numbers that routing assigned to the messages."""
@@ -65,10 +67,13 @@ class CellRequests:
         rng: Random,
         authenticator: MessageAuthenticator | None = None,
         round_trips: RoundTripTimes | None = None,
+        page_round_trips: RoundTripTimes | None = None,
     ) -> None:
-        """`round_trips`: what the wait for replies depends on; None for the policy alone (D28)."""
+        """`round_trips`, `page_round_trips`: what the wait for replies and for pages depends on;
+        None for the policy alone (D28)."""
         self.authenticator = authenticator
-        self._round_trips = round_trips
+        self._round_trips = {False: round_trips, True: page_round_trips}
+        """By whether the reply is long."""
         self._routing = routing
         self._outbox = outbox
         self._policy = policy
@@ -109,11 +114,14 @@ class CellRequests:
         [request_id] = {request.request_id for request in requests.values()}
         messages = self._sign(requests, now_us)
         usual_us = self._policy.first_wait_us(data_bytes)
-        if self._round_trips is not None:
-            usual_us = self._round_trips.wait_us(usual_us)
+        round_trips = self._round_trips[any(each.long_reply for each in requests.values())]
+        if round_trips is not None:
+            usual_us = round_trips.wait_us(usual_us)
         wait_us = int(usual_us * wait_factor)
         retries = RetryState(tries_max or self._policy.tries_max, wait_us, self._policy.backoff)
-        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries, now_us)
+        self._pending[request_id] = _PendingCellRequest(
+            messages, on_result, retries, now_us, round_trips
+        )
         self._send_unanswered(request_id, now_us)
 
     def _sign(
@@ -190,8 +198,8 @@ class CellRequests:
             self.unmatched_replies += 1
             return
         pending.replies[destination] = reply
-        if self._round_trips is not None:
-            self._round_trips.add(now_us - pending.started_us)
+        if pending.round_trips is not None:
+            pending.round_trips.add(now_us - pending.started_us)
         if isinstance(reply, Refused):
             self._finish(reply.request_id)
             pending.on_result(Failure(reply.code, reply.detail), now_us)
