@@ -77,7 +77,7 @@ def test_a_message_has_every_trait(kind: type[BaseMessage]) -> None:
     assert "label" in vars(kind)
     assert kind.operation in OPERATIONS
     flags = [name for name, hint in BaseMessage.__annotations__.items() if "bool" in str(hint)]
-    assert len(flags) == 8
+    assert len(flags) == 9
     assert all(isinstance(getattr(kind, name), bool) for name in flags)
     assert not (kind.reads_only and kind.changes_index)
     assert has_field(kind, "request_id") or not kind.reads_only

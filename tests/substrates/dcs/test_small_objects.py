@@ -29,9 +29,13 @@ def retrieve(net: DcsNetwork, name: str, oid: str) -> object:
 def test_d28_a_notified_reader_has_a_small_object_already() -> None:
     net = DcsNetwork(PLACES, config=SMALL)
     net.subscribe("dan", tag_in(2))
-    net.insert("ann", "post", tag_in(2), tag_in(4))
+    key = net.insert("ann", "post", tag_in(2), tag_in(4))
+    assert net.holding(key) == {"ann"}
 
     assert retrieve(net, "dan", "post") == b"pixels"
+    assert net.holding(key) == {"ann", "dan"}, "whoever retrieved it keeps it (D13)"
+    net.run(20)
+    assert net.messages(cell_wire.AnnounceReplica) == []
     assert len(net.messages(cell_wire.IndexSmallObject)) == 1, "one message to both cells"
     assert net.messages(wire.FetchObject) == []
 

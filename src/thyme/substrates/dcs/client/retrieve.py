@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from thyme.model.errors import (
@@ -91,6 +92,7 @@ class Retriever:
             return
         received = self._received_objects.get(metadata)
         if received is not None and not metadata.has_expired(now_us):
+            self._keep_received(metadata, received, now_us)
             on_result(Ok(received), now_us)
             return
         retrieval = _Retrieval(metadata, on_result)
@@ -211,6 +213,15 @@ class Retriever:
         owner = Destination(cell, retrieval.metadata.owner)
         if not retrieval.refusals[owner] and owner not in retrieval.plan:
             retrieval.plan.insert(0, owner)
+
+    def _keep_received(self, metadata: Metadata, data: bytes, now_us: int) -> None:
+        """Stores a retrieved object that came with its metadata, as a passive replica (D13). It is
+        not announced: other readers receive the object likewise (D28)."""
+        if not self._config.passive:
+            return
+        with suppress(OperationError):
+            stored = StoredReplica(metadata, ReplicaRole.PASSIVE)
+            self._replicas.add_replica(stored, data, now_us)
 
     def _store_replica(
         self, retrieval: _Retrieval, source: Destination, data: bytes, now_us: int
