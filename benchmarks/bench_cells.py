@@ -107,6 +107,9 @@ class Station:
     def is_new_payload(self, payload: bytes) -> bool:
         return False
 
+    def may_become_new(self, payload: bytes) -> bool:
+        return self.is_new_payload(payload)
+
     def beacon_payload(self, now_us: int) -> bytes:
         return b""
 

@@ -50,6 +50,8 @@ class RetryState:
     """The wait after the latest try; before the first try, the wait after that."""
     backoff: float
     tries: int = 0
+    wait_us_max: int | None = None
+    """The longest wait; None for no limit."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -61,5 +63,7 @@ class RetryState:
         one before."""
         if self.tries:
             self.wait_us = int(self.wait_us * self.backoff)
+            if self.wait_us_max is not None:
+                self.wait_us = min(self.wait_us, self.wait_us_max)
         self.tries += 1
         return now_us + self.wait_us

@@ -68,6 +68,9 @@ class Ear:
     def is_new_payload(self, payload: bytes) -> bool:
         return payload == self.cares
 
+    def may_become_new(self, payload: bytes) -> bool:
+        return self.is_new_payload(payload)
+
     def beacon_payload(self, now_us: int) -> bytes:
         return self.says
 

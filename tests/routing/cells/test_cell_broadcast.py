@@ -35,6 +35,7 @@ class Spreader:
         spreads_max: int = 10,
         confirm_replicas: bool = False,
         insert_wait_tries: int = 2,
+        answer_when_known: bool = False,
     ) -> None:
         self.outbox = Outbox()
         config = CellRoutingConfig(
@@ -43,6 +44,7 @@ class Spreader:
             broadcasts_max=spreads_max,
             confirm_replicas=confirm_replicas,
             insert_wait_tries=insert_wait_tries,
+            answer_when_known=answer_when_known,
         )
         self.spreading = CellBroadcaster(ALICE, self.outbox, config)
         self.heard_us: list[int] = []
@@ -111,6 +113,62 @@ def test_b2_where_nothing_is_forwarded_an_insert_waits_for_more_tries() -> None:
         spreader.spreading.on_timer(TIMER, at_us)
 
     assert spreader.heard_us == [350]
+
+
+INSERT = IndexObject(1, IndexedMetadata(photo(1), ()))
+
+
+def test_b8_in_a_venue_an_insert_is_answered_when_all_nodes_that_are_heard_know_it() -> None:
+    spreader = Spreader(tries=5, answer_when_known=True)
+    spreader.start(INSERT, BOB, CAROL)
+    for at_us in (50, 150, 350):
+        spreader.spreading.on_timer(TIMER, at_us)
+    spreader.spreading.on_ack(BOB, HEARD, 400)
+    assert spreader.heard_us == []
+
+    spreader.spreading.on_timer(TIMER, 750, lambda node_id: node_id != CAROL)
+    assert spreader.heard_us == [750], "nobody waits for a node that has left"
+    assert len(spreader.spreading) == 0
+
+
+def test_b8_a_repeated_insert_is_not_answered_before_the_first_one() -> None:
+    """The origin repeats a request that is not answered in time, under another number. The node
+    that received the first copy does not broadcast it again, and does not answer it either until
+    the cell knows the object."""
+    spreader = Spreader(tries=5, answer_when_known=True)
+    spreader.start(INSERT, BOB)
+    assert spreader.spreading.is_waiting_for(ALICE, INSERT, CELL)
+    assert not spreader.spreading.is_waiting_for(BOB, INSERT, CELL), "a request of another node"
+    again_us: list[int] = []
+    spreader.spreading.when_acknowledged(ALICE, 8, CELL, again_us.append, 20, INSERT)
+    assert again_us == []
+
+    spreader.spreading.on_ack(BOB, HEARD, 60)
+    assert (spreader.heard_us, again_us) == ([60], [60])
+    assert not spreader.spreading.is_waiting_for(ALICE, INSERT, CELL)
+    spreader.spreading.when_acknowledged(ALICE, 9, CELL, again_us.append, 70, INSERT)
+    assert again_us == [60, 70]
+
+
+def test_b8_a_node_that_never_acknowledges_delays_one_insert_only() -> None:
+    spreader = Spreader(tries=4, answer_when_known=True)
+    spreader.start(INSERT, BOB)
+    for at_us in (50, 150, 350):
+        assert spreader.spreading.on_timer(TIMER, at_us) == []
+        assert spreader.heard_us == []
+    assert spreader.spreading.on_timer(TIMER, 750) == [BOB]
+    assert spreader.heard_us == [750]
+
+    spreader.start(INSERT, BOB, number=8)
+    spreader.spreading.on_timer(CellBroadcastTimer(ALICE, 8, CELL), 50)
+    spreader.spreading.on_timer(CellBroadcastTimer(ALICE, 8, CELL), 150)
+    assert spreader.heard_us == [750, 150], "after two tries"
+    spreader.spreading.on_ack(BOB, CellBroadcastAck(ALICE, 8, CELL), 160)
+
+    spreader.start(INSERT, BOB, number=9)
+    spreader.spreading.on_timer(CellBroadcastTimer(ALICE, 9, CELL), 50)
+    spreader.spreading.on_timer(CellBroadcastTimer(ALICE, 9, CELL), 150)
+    assert spreader.heard_us == [750, 150], "waited for again since it acknowledged"
 
 
 def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() -> None:

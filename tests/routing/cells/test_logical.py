@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import photo
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget
-from thyme.protocol.messages.cells import CellBeacon
+from thyme.protocol.messages.cell_records import (
+    CELLS_MAX,
+    CellId,
+    CellTarget,
+    IndexedMetadata,
+)
+from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck, IndexObject
 from thyme.protocol.messages.common import CellPacket, Message
 from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Broadcast, Send
@@ -19,6 +25,7 @@ from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
     STATION_CELL,
     BeaconReceived,
+    CellRoutingConfig,
     Delivery,
     DeliveryFailure,
     Destination,
@@ -49,6 +56,9 @@ class User:
 
     def is_new_payload(self, payload: bytes) -> bool:
         return False
+
+    def may_become_new(self, payload: bytes) -> bool:
+        return self.is_new_payload(payload)
 
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         return False
@@ -183,3 +193,33 @@ def test_m25_messages_about_cells_that_do_not_exist_are_dropped_and_counted() ->
 
     assert net.user.delivered == []
     assert net.routing.traffic.dropped == {"strange beacon": 1, "no such cell": 2}
+
+
+def test_b8_a_known_request_is_broadcast_again_unless_the_cell_is_about_to_acknowledge_it() -> None:
+    """Bob missed an insert that this node knows: a peer broadcast it and left. The origin repeats
+    it here: Bob has to get it before the insert is answered, but not once for each copy."""
+
+    class Knowing(User):
+        def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+            return True
+
+    config = CellRoutingConfig(
+        broadcast_tries_max=5, broadcast_redundant=False, answer_when_known=True
+    )
+    outbox = Outbox()
+    routing = LogicalRouting(ME, LogicalCells(4), outbox, Random(1), Knowing(), config)
+    routing.start(CellId(1), 0, serving=True)
+    for node, cell in ((ANN, 2), (BOB, 1)):
+        routing.on_received(node, CellBeacon(CellId(cell), True, b"", b""), LATE_US)
+    outbox.drain_actions()
+
+    def broadcasts(number: int) -> int:
+        insert = IndexObject(5, IndexedMetadata(photo(1), ()))
+        packet = CellPacket(ANN, CellId(2), number, 0, (CellTarget(CellId(1)),), insert)
+        routing.on_received(ANN, packet, LATE_US)
+        return sum(isinstance(action, Broadcast) for action in outbox.drain_actions())
+
+    assert broadcasts(1) == 1
+    assert broadcasts(2) == 0, "Bob has not acknowledged the first copy yet"
+    routing.on_received(BOB, CellBroadcastAck(ANN, 1, CellId(1)), LATE_US)
+    assert broadcasts(3) == 1, "nothing says that the cell still has it"

@@ -4,8 +4,9 @@ Entry point: `CellBroadcaster`, used by `deliveries`. A broadcast reaches most n
 acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
 unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a
 request after all nodes have acknowledged it, so that the confirmed state is known to all of them. A
-node that never acknowledges delays the reply by a few tries only.
-Clauses: D7, B2.
+node that is no longer heard is not waited for, one that is heard and never acknowledges only the
+first time (`answer_when_known`).
+Clauses: D7, B2, B8.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from thyme.routing.cells.config import CellRoutingConfig
 _BACKOFF = 2.0
 _FIRST_WAIT_US = SECOND_US // 20
 """First wait for acknowledgements; doubled at each try."""
+_WAIT_US_MAX = 4 * SECOND_US // 5
+"""The longest wait for acknowledgements of a message without an object."""
+_REPLICA_TRIES_MAX = 5
+"""How often a new object is broadcast at most."""
 _WAIT_US_PER_KIB = 4_000
 """Additional wait for an object in the message: its transfer time at 2 Mb/s."""
 _CONFIRMED_BYTES_MAX = 64 * 1024
@@ -49,6 +54,10 @@ class _PendingBroadcast:
     callbacks: list[Callable[[int], None]] = field(default_factory=list)
 
 
+_RequestKey = tuple[NodeId, int, CellId]
+"""The origin of a request, its id, and the cell to which it was sent."""
+
+
 class CellBroadcaster:
     """Broadcasts of one node in its cell."""
 
@@ -57,6 +66,10 @@ class CellBroadcaster:
         self._outbox = outbox
         self.config = config
         self._pending: dict[CellBroadcastTimer, _PendingBroadcast] = {}
+        self._by_request: dict[_RequestKey, CellBroadcastTimer] = {}
+        """The pending broadcast of each request."""
+        self._unresponsive: dict[NodeId, None] = {}
+        """Nodes that did not acknowledge the last message, though they are heard."""
         self.retransmissions = 0
         self.unacknowledged = 0
 
@@ -85,10 +98,31 @@ class CellBroadcaster:
         full = len(self._pending) >= self.config.broadcasts_max
         if unacknowledged and not full and self.is_acknowledged(message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
-            wait_us = _FIRST_WAIT_US + _WAIT_US_PER_KIB * (message.data_bytes // 1024)
-            retries = RetryState(self.config.broadcast_tries_max, wait_us, _BACKOFF)
+            retries = self._new_retries(message)
             self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries)
+            if request := self._request_key(broadcast.origin, message, timer.cell):
+                self._by_request[request] = timer
             self._outbox.set_timer(timer, retries.count_try(now_us))
+
+    def _new_retries(self, message: Message) -> RetryState:
+        tries_max = self.config.broadcast_tries_max
+        transfer_us = _WAIT_US_PER_KIB * (message.data_bytes // 1024)
+        if message.one_ack_suffices:
+            tries_max = min(tries_max, _REPLICA_TRIES_MAX)
+        retries = RetryState(tries_max, _FIRST_WAIT_US + transfer_us, _BACKOFF)
+        if self.config.answer_when_known and not transfer_us:
+            retries.wait_us_max = _WAIT_US_MAX
+        return retries
+
+    def is_waiting_for(self, origin: NodeId, message: Message, cell: CellId) -> bool:
+        """Whether a request was broadcast here and some nodes have not acknowledged it yet."""
+        return self._request_key(origin, message, cell) in self._by_request
+
+    def _request_key(self, origin: NodeId, message: Message, cell: CellId) -> _RequestKey | None:
+        request_id = getattr(message, "request_id", None)
+        if request_id is None or not self.config.answer_when_known:
+            return None
+        return origin, request_id, cell
 
     def when_acknowledged(
         self,
@@ -97,10 +131,15 @@ class CellBroadcaster:
         cell: CellId,
         callback: Callable[[int], None],
         now_us: int,
+        message: Message | None = None,
     ) -> None:
         """Calls a function once enough nodes have acknowledged a message, or after the last
-        try."""
-        pending = self._pending.get(CellBroadcastTimer(origin, number, cell))
+        try. `message`, if it repeats a request under another number, waits for that one."""
+        timer = CellBroadcastTimer(origin, number, cell)
+        if timer not in self._pending and message is not None:
+            request = self._request_key(origin, message, cell)
+            timer = timer if request is None else self._by_request.get(request, timer)
+        pending = self._pending.get(timer)
         if pending is None:
             callback(now_us)
         else:
@@ -115,6 +154,7 @@ class CellBroadcaster:
 
     def on_ack(self, sender: NodeId, ack: CellBroadcastAck, now_us: int) -> None:
         """Records the acknowledgement of one node."""
+        self._unresponsive.pop(sender, None)
         timer = CellBroadcastTimer(ack.origin, ack.number, ack.cell)
         if (pending := self._pending.get(timer)) is not None:
             was_waiting = pending.unacknowledged.pop(sender, sender) is None
@@ -128,22 +168,37 @@ class CellBroadcaster:
             to, CellBroadcastAck(message.origin, message.number, message.addressed_cell), now_us
         )
 
-    def on_timer(self, timer: CellBroadcastTimer, now_us: int) -> list[NodeId]:
-        """Repeats a broadcast to nodes that did not acknowledge it; after the last try, returns
-        these nodes."""
+    def on_timer(
+        self,
+        timer: CellBroadcastTimer,
+        now_us: int,
+        is_heard: Callable[[NodeId], bool] = lambda node_id: True,
+    ) -> list[NodeId]:
+        """Repeats a broadcast to nodes that did not acknowledge it and are still heard; after the
+        last try, returns these nodes."""
         pending = self._pending.get(timer)
         if pending is None:
             return []
-        if pending.retries.is_exhausted:
+        for node_id in [each for each in pending.unacknowledged if not is_heard(each)]:
+            del pending.unacknowledged[node_id]
+            self._unresponsive.pop(node_id, None)
+        if pending.retries.is_exhausted or not pending.unacknowledged:
             self.unacknowledged += len(pending.unacknowledged)
+            if self.config.answer_when_known and not pending.message.message.one_ack_suffices:
+                self._unresponsive.update(pending.unacknowledged)
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
-        replies_early = pending.message.message.replies_early
-        if replies_early and pending.retries.tries >= self.config.insert_wait_tries:
+        if pending.retries.tries >= self.config.insert_wait_tries and self._replies_early(pending):
             self._run_callbacks(pending, now_us)
         self._repeat(pending)
         self._outbox.set_timer(timer, pending.retries.count_try(now_us))
         return []
+
+    def _replies_early(self, pending: _PendingBroadcast) -> bool:
+        """Whether a request is answered before all nodes have acknowledged it."""
+        if not self.config.answer_when_known:
+            return pending.message.message.replies_early
+        return all(node_id in self._unresponsive for node_id in pending.unacknowledged)
 
     def _repeat(self, pending: _PendingBroadcast) -> None:
         """Sends a message again: to the nodes that did not acknowledge it, or, if one of them is
@@ -158,6 +213,9 @@ class CellBroadcaster:
 
     def _finish(self, timer: CellBroadcastTimer, now_us: int) -> None:
         pending = self._pending.pop(timer)
+        request = self._request_key(timer.origin, pending.message.message, timer.cell)
+        if request is not None and self._by_request.get(request) == timer:
+            del self._by_request[request]
         self._outbox.cancel_timer(timer)
         self._run_callbacks(pending, now_us)
 
@@ -170,3 +228,4 @@ class CellBroadcaster:
         """Asserts the invariants that hold between inputs."""
         assert len(self._pending) <= self.config.broadcasts_max
         assert all(pending.unacknowledged for pending in self._pending.values())
+        assert set(self._by_request.values()) <= set(self._pending)

@@ -18,6 +18,7 @@ from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon, Undelivered
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.repeated_messages import RepeatedMessages
 from thyme.routing.cells.cell_broadcast import CellBroadcaster
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.duplicate_filter import DuplicateFilter
@@ -40,7 +41,7 @@ _PAYLOAD_BYTES_MAX: Final = 128
 """Maximum size of the payload that the layer above adds to a beacon."""
 
 
-class CellDeliveries:
+class CellDeliveries(RepeatedMessages):
     """The cell of one node, and the messages delivered to the node or its cell."""
 
     def __init__(
@@ -64,6 +65,8 @@ class CellDeliveries:
         self.broadcaster = CellBroadcaster(node_id, outbox, config)
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(32)
+        self._beacon: CellBeacon | None = None
+        """The last beacon."""
 
     # Supplied by the subclass
 
@@ -114,10 +117,10 @@ class CellDeliveries:
     def _broadcast_beacon(self, populated_cells: bytes, now_us: int) -> None:
         payload = self._user.beacon_payload(now_us)
         assert len(payload) <= _PAYLOAD_BYTES_MAX
-        world = self._world
-        self._outbox.broadcast(
-            CellBeacon(self._cell, self._serving, populated_cells, payload, world)
-        )
+        beacon = CellBeacon(self._cell, self._serving, populated_cells, payload, self._world)
+        if self._beacon is None or self._beacon != beacon:
+            self._beacon = beacon
+        self._outbox.broadcast(self._beacon)  # the same object if nothing has changed
         self.traffic.beacons += 1
         jitter_us = self._rng.randint(-_BEACON_JITTER_US, _BEACON_JITTER_US)
         self._outbox.set_timer(BeaconTimer(), now_us + _BEACON_INTERVAL_US + jitter_us)
@@ -138,7 +141,9 @@ class CellDeliveries:
     ) -> None:
         """Calls a function once all nodes of the cell acknowledged a delivered message (B2)."""
         cell = delivery.cell
-        self.broadcaster.when_acknowledged(delivery.origin, delivery.number, cell, callback, now_us)
+        self.broadcaster.when_acknowledged(
+            delivery.origin, delivery.number, cell, callback, now_us, delivery.message
+        )
 
     def when_broadcast_acknowledged(
         self, number: int, cell: CellId, callback: Callable[[int], None], now_us: int
@@ -175,7 +180,7 @@ class CellDeliveries:
             )
             return
         others = self.nodes_in(self._cell)
-        if others and self._should_broadcast(packet):
+        if others and self._should_broadcast(packet, target.cell):
             self._count_copy(hops)
             self.broadcaster.broadcast(
                 self._broadcast_copy(packet, target.cell, hops), others, now_us
@@ -184,14 +189,18 @@ class CellDeliveries:
             packet, target.cell, hops, is_unicast=False, is_first=True, now_us=now_us
         )
 
-    def _should_broadcast(self, packet: CellPacket) -> bool:
-        """Whether a message is broadcast to the other nodes of the cell."""
-        if not self.broadcaster.is_for_all(packet.message):
+    def _should_broadcast(self, packet: CellPacket, cell: CellId) -> bool:
+        """Whether a message is broadcast to the other nodes of the cell. One that this node knows
+        is so if it is a request which another node may have broadcast in vain."""
+        origin, message, config = packet.origin, packet.message, self._config
+        if not self.broadcaster.is_for_all(message):
             return False
-        broadcast_redundant = self.broadcaster.config.broadcast_redundant
-        return broadcast_redundant or not self._user.is_redundant(
-            packet.origin, packet.origin_cell, packet.message
-        )
+        if config.broadcast_redundant:
+            return True
+        if not self._user.is_redundant(origin, packet.origin_cell, message):
+            return True
+        is_request = config.answer_when_known and hasattr(message, "request_id")
+        return is_request and not self.broadcaster.is_waiting_for(origin, message, cell)
 
     def _broadcast_copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellBroadcast:
         return CellBroadcast(

@@ -105,6 +105,10 @@ class CellRoutingUser(Protocol):
         """Whether the payload of an otherwise unchanged beacon is new."""
         ...
 
+    def may_become_new(self, payload: bytes) -> bool:
+        """Whether a payload that is not new now may be so later."""
+        ...
+
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         """Whether a message would change nothing on this node."""
         ...

@@ -45,13 +45,25 @@ next beacon."""
 
 
 class _Neighbour:
-    __slots__ = ("cell", "failures", "last_seen_us", "payload", "serving")
+    __slots__ = (
+        "beacon",
+        "cell",
+        "failures",
+        "last_seen_us",
+        "may_become_new",
+        "payload",
+        "serving",
+    )
 
     def __init__(self, cell: CellId, serving: bool, last_seen_us: int, payload: bytes) -> None:
+        self.beacon: CellBeacon | None = None
+        """The latest beacon, if it told nothing new; the next one may be the same object."""
+        self.may_become_new = False
+        """Whether the payload of `beacon` has to be compared each time."""
         self.cell = cell
-        self.serving = serving
         self.last_seen_us = last_seen_us
         self.failures = 0
+        self.serving = serving
         self.payload = payload
         """That of the latest beacon."""
 
@@ -79,6 +91,11 @@ class LogicalRouting(CellDeliveries):
         self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
         """The serving neighbours by cell; None after a change."""
         self._listening_since_us: int | None = None
+        self._silent_since_us = 0
+        """No neighbour was heard last before this instant."""
+        self._looked_us = 0
+        """When this node last looked for silent neighbours; later than now if its clock was set
+        back."""
 
     def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
         """Starts in a cell, and schedules the first beacon."""
@@ -205,6 +222,18 @@ class LogicalRouting(CellDeliveries):
 
     # Inputs
 
+    def absorb(self, sender: NodeId, message: Message, now_us: int) -> bool:
+        """Handles a beacon that is the same object as the sender's last one, as in a simulation all
+        are until something changes; equal ones have the same effect in `on_received`."""
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None or neighbour.beacon is not message or neighbour.cell == self._cell:
+            return False
+        if neighbour.may_become_new and self._user.is_new_payload(neighbour.payload):
+            return False
+        neighbour.last_seen_us = now_us
+        neighbour.failures = 0
+        return True
+
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """Handles a received message; returns False if it is not a routing message."""
         if isinstance(message, CellBeacon) and message.world == self._world:
@@ -262,7 +291,10 @@ class LogicalRouting(CellDeliveries):
             neighbour.failures = 0
             neighbour.payload = payload
             if beacon.cell != self._cell and not self._user.is_new_payload(payload):
+                neighbour.beacon = beacon
+                neighbour.may_become_new = self._user.may_become_new(payload)
                 return
+            neighbour.beacon = None
         else:
             full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
             if sender == self._node_id or full or beacon.cell not in self.cells:
@@ -287,23 +319,33 @@ class LogicalRouting(CellDeliveries):
         self._accepts = accepts
         for neighbour in self._neighbours.values():
             neighbour.payload = b""
+            neighbour.beacon = None
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """Handles a timer; returns False if it is not a timer of routing."""
         if isinstance(timer, CellBroadcastTimer):
-            for node_id in self.broadcaster.on_timer(timer, now_us):
+            for node_id in self.broadcaster.on_timer(timer, now_us, self._is_heard):
                 self._record_failure(node_id)
             return True
         if not isinstance(timer, BeaconTimer):
             return False
-        limit_us = now_us - _NEIGHBOUR_TIMEOUT_US
-        for node_id in [
-            n for n, known in self._neighbours.items() if known.last_seen_us < limit_us
-        ]:
-            self._remove(node_id)
+        self._remove_silent(now_us)
         self._delivered.expire(now_us)
         self._send_beacon(now_us)
         return True
+
+    def _remove_silent(self, now_us: int) -> None:
+        """Removes neighbours without a recent beacon. None can be silent for too long before the
+        one that was silent for longest at the last look."""
+        limit_us = now_us - _NEIGHBOUR_TIMEOUT_US
+        looked_us, self._looked_us = self._looked_us, now_us
+        if limit_us <= self._silent_since_us and looked_us <= now_us:
+            return
+        silent = [n for n, known in self._neighbours.items() if known.last_seen_us < limit_us]
+        for node_id in silent:
+            self._remove(node_id)
+        seen_us = [known.last_seen_us for known in self._neighbours.values()]
+        self._silent_since_us = min(seen_us, default=now_us)
 
     def _send_beacon(self, now_us: int) -> None:
         self._broadcast_beacon(b"", now_us)
@@ -327,6 +369,10 @@ class LogicalRouting(CellDeliveries):
         elif remaining:
             self.traffic.dropped["not acknowledged"] += len(remaining)
         return True
+
+    def _is_heard(self, node_id: NodeId) -> bool:
+        neighbour = self._neighbours.get(node_id)
+        return neighbour is not None and neighbour.serving and neighbour.cell == self._cell
 
     def _record_failure(self, node_id: NodeId) -> None:
         neighbour = self._neighbours.get(node_id)

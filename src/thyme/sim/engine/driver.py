@@ -23,12 +23,14 @@ from thyme.protocol.node import (
     Input,
     Leaving,
     Node,
+    Received,
     Send,
     SetTimer,
     Started,
     Timer,
     TimerFired,
 )
+from thyme.protocol.repeated_messages import RepeatedMessages
 from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import MemoryStore, Store
 
@@ -48,13 +50,25 @@ class MessageNetwork(Protocol):
 class DrivenNode:
     """A running node, with its store, clock skew, timers and application."""
 
-    __slots__ = ("alive", "commit", "handle", "node_id", "on_event", "skew_us", "timers")
+    __slots__ = (
+        "alive",
+        "commit",
+        "handle",
+        "node_id",
+        "on_event",
+        "repeated",
+        "skew_us",
+        "timers",
+    )
 
     def __init__(
         self, node: Node, store: Store, on_event: Callable[[AppEvent], None], skew_us: int
     ) -> None:
         self.node_id = node.node_id
         self.handle = node.handle
+        repeated = getattr(node, "repeated_messages", None)
+        self.repeated = repeated if isinstance(repeated, RepeatedMessages) else None
+        """The layer of the node that recognises repeated messages, if it has one."""
         # Called after every input; a store in memory needs no commit.
         self.commit = None if type(store) is MemoryStore else store.commit
         self.on_event = on_event
@@ -139,16 +153,20 @@ class Driver:
         if actions:  # most inputs cause no action
             self._carry_out_all(driven, actions)
 
-    def deliver_all(self, node_ids: Iterable[NodeId], event: Input) -> None:
-        """Delivers one input to many nodes: the same as `deliver` for each of them, but faster."""
+    def deliver_all(self, node_ids: Iterable[NodeId], event: Received) -> None:
+        """Delivers one message to many nodes: as `deliver` for each of them, but faster."""
         if self._journal is not None:
             for node_id in node_ids:
                 self.deliver(node_id, event)
             return
-        find, now_us = self._driven_nodes.get, self._kernel.now_us
+        sender, message = event.sender, event.message
+        now_us = self._kernel.now_us
         for node_id in node_ids:
-            driven = find(node_id)
+            driven = self._driven_nodes.get(node_id)
             if driven is None:
+                continue
+            repeated = driven.repeated
+            if repeated is not None and repeated.absorb(sender, message, now_us + driven.skew_us):
                 continue
             actions = driven.handle(event, now_us + driven.skew_us)
             if driven.commit is not None:

@@ -270,8 +270,14 @@ LOGICAL_ROBUST = replace(
     notification_delivery=replace(
         ROBUST.notification_delivery, ack_timeout_us=3 * SECOND_US // 10, ack_delay_us=0
     ),
-    routing=replace(ROBUST.routing, confirm_replicas=True, insert_wait_tries=4),
+    routing=replace(
+        ROBUST.routing,
+        broadcast_tries_max=10,
+        answer_when_known=True,
+        insert_wait_tries=4,
+        confirm_replicas=True,
+    ),
 )
 """`ROBUST` for logical cells, which have no forwarding nodes that would repeat a lost message: new
-objects are acknowledged, by all nodes of the key cell unless four tries fail, joins are more
+objects are acknowledged, requests answered when all nodes of the cell know of them, joins are more
 patient, and notifications are acknowledged at once, so that a lost one is sent again sooner."""

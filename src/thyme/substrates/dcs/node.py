@@ -20,6 +20,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.traits import Expanded
 from thyme.protocol.node import Action, Input, Received, SendFailed
+from thyme.protocol.repeated_messages import RepeatedMessages
 from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure
 from thyme.storage.store import Store
 from thyme.substrates.dcs.cell_map import CellMap
@@ -88,6 +89,12 @@ class DcsNode:
     def broker_subscriptions(self) -> int:
         """The number of active subscriptions stored on this node."""
         return self.index.broker.subscription_count
+
+    @property
+    def repeated_messages(self) -> RepeatedMessages | None:
+        """The layer that recognises repeated messages, for drivers."""
+        routing = self.routing
+        return routing if isinstance(routing, RepeatedMessages) else None
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input at its instant; returns the actions to carry out, in order."""
@@ -209,10 +216,18 @@ class DcsNode:
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
+        stamp = self._change_stamp_in(payload)
+        return bool(stamp) and stamp != self.membership.change_stamp
+
+    def may_become_new(self, payload: bytes) -> bool:
+        """Whether a beacon's payload reports a topology change at all."""
+        return bool(self._change_stamp_in(payload))
+
+    def _change_stamp_in(self, payload: bytes) -> bytes:
         start = DIGEST_BYTES
         if self.extension is not None and payload:
             start += 1 + payload[0]
-        return len(payload) > start and payload[start:] != self.membership.change_stamp
+        return payload[start:]
 
 
 def _split_payload(payload: bytes) -> tuple[bytes, bytes]:

@@ -109,6 +109,8 @@ class CellDataReporter:
         self._counted: BoundedDict[SubscriptionKey, frozenset[CellId]] = BoundedDict(_COUNTED_MAX)
         """The cells in which a subscription was counted."""
         self._peers: dict[NodeId, _Peer] = {}
+        self._last_part: tuple[StabilityPart, bytes] | None = None
+        """What the last beacon said, and its bytes."""
         self.reports_sent = 0
 
     def start(self, now_us: int) -> None:
@@ -172,7 +174,10 @@ class CellDataReporter:
 
     def beacon_part(self, now_us: int) -> bytes:
         """The stability of this node, and the cycles that the station confirmed to it."""
-        return self._own_part(now_us).encode()
+        part = self._own_part(now_us)
+        if self._last_part is None or self._last_part[0] != part:
+            self._last_part = part, part.encode()
+        return self._last_part[1]
 
     def _own_part(self, now_us: int) -> StabilityPart:
         uptime_us = now_us - self._started_us
