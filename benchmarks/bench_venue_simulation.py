@@ -7,24 +7,29 @@ Simulates the lecture of the thesis, at its original pace, in several venues at 
 the CPU time with that of one venue, measured in the same run: the cost per venue should be flat.
 The bar is an hour with 10 stations and 100 mobile nodes each in 30 minutes on one core. Without
 --whole, a part of the hour is simulated, and the rest extrapolated from its second half: in the
-first one nodes join, and the stations set the number of cells. The last line is JSON.
+first one nodes join, and the stations set the number of cells. Progress goes to the standard error
+stream. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from platform import machine, python_version
 from time import process_time
 
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline.infra.workloads import StationWorkload, WorkloadKind
+from thyme.sim.progress import RunProgress
 from thyme.sim.scenario import Timeline
+from thyme.sim.users import Users
 from thyme.sim.venues.run import run_venues
 from thyme.sim.venues.scenario import VenueScenario
 
 HOUR_S, BAR_S = 3_600, 1_800
 JOIN_S = 10
+PROGRESS_US = 60 * SECOND_US
 
 
 def main() -> int:
@@ -87,7 +92,13 @@ def measure(stations: int, mobiles: int, seconds: int) -> tuple[float, int]:
     )
     trace = workload.make()
     begin_s = process_time()
-    found = run_venues(scenario, trace)
+
+    def show(progress: RunProgress, users: Users) -> None:
+        if progress.done_us % PROGRESS_US == 0:
+            cpu_s = process_time() - begin_s
+            print(f"{progress}, {cpu_s:.0f} s of CPU time", file=sys.stderr, flush=True)
+
+    found = run_venues(scenario, trace, on_progress=show)
     return process_time() - begin_s, len(found.run.attempts)
 
 

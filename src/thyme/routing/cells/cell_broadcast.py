@@ -4,8 +4,8 @@ Entry point: `CellBroadcaster`, used by `deliveries`. A broadcast reaches most n
 acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
 unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a
 request after all nodes have acknowledged it, so that the confirmed state is known to all of them. A
-node that is no longer heard is not waited for, one that is heard and never acknowledges only the
-first time (`answer_when_known`).
+node out of range is not waited for, one in range that never acknowledges only the first time
+(`answer_when_known`).
 Clauses: D7, B2, B8.
 """
 
@@ -69,7 +69,7 @@ class CellBroadcaster:
         self._by_request: dict[_RequestKey, CellBroadcastTimer] = {}
         """The pending broadcast of each request."""
         self._unresponsive: dict[NodeId, None] = {}
-        """Nodes that did not acknowledge the last message, though they are heard."""
+        """Nodes that did not acknowledge the last message, though they are in range."""
         self.retransmissions = 0
         self.unacknowledged = 0
 
@@ -172,14 +172,14 @@ class CellBroadcaster:
         self,
         timer: CellBroadcastTimer,
         now_us: int,
-        is_heard: Callable[[NodeId], bool] = lambda node_id: True,
+        is_in_range: Callable[[NodeId], bool] = lambda node_id: True,
     ) -> list[NodeId]:
-        """Repeats a broadcast to nodes that did not acknowledge it and are still heard; after the
-        last try, returns these nodes."""
+        """Repeats a broadcast to nodes in range that did not acknowledge it; after the last try,
+        returns these nodes."""
         pending = self._pending.get(timer)
         if pending is None:
             return []
-        for node_id in [each for each in pending.unacknowledged if not is_heard(each)]:
+        for node_id in [each for each in pending.unacknowledged if not is_in_range(each)]:
             del pending.unacknowledged[node_id]
             self._unresponsive.pop(node_id, None)
         if pending.retries.is_exhausted or not pending.unacknowledged:

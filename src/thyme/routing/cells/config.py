@@ -48,9 +48,9 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     Subscriptions are answered only after all tries: the receiver of an insert must know them."""
     answer_when_known: bool = False
     """Whether a request that changes the state of a cell, also an insert or a repeated one, is
-    answered only once all nodes of the cell that are heard have acknowledged it. A node that is
-    heard and did not acknowledge a request in all tries is waited for only during
-    `insert_wait_tries`, until it acknowledges one."""
+    answered only once all nodes of the cell in range have acknowledged it. A node in range that did
+    not acknowledge a request in all tries is waited for only during `insert_wait_tries`, until it
+    acknowledges one."""
     confirm_replicas: bool = False
     """Whether a new object is broadcast, as often as `broadcast_tries_max`, until another node of
     the cell has acknowledged it. Otherwise it is broadcast once (D11)."""

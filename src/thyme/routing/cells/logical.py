@@ -57,7 +57,7 @@ class _Neighbour:
 
     def __init__(self, cell: CellId, serving: bool, last_seen_us: int, payload: bytes) -> None:
         self.beacon: CellBeacon | None = None
-        """The latest beacon, if it told nothing new; the next one may be the same object."""
+        """The latest beacon, if it changed nothing; the next one may be the same object."""
         self.may_become_new = False
         """Whether the payload of `beacon` has to be compared each time."""
         self.cell = cell
@@ -92,7 +92,7 @@ class LogicalRouting(CellDeliveries):
         """The serving neighbours by cell; None after a change."""
         self._listening_since_us: int | None = None
         self._silent_since_us = 0
-        """No neighbour was heard last before this instant."""
+        """No neighbour's latest beacon was received before this instant."""
         self._looked_us = 0
         """When this node last looked for silent neighbours; later than now if its clock was set
         back."""
@@ -324,7 +324,7 @@ class LogicalRouting(CellDeliveries):
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """Handles a timer; returns False if it is not a timer of routing."""
         if isinstance(timer, CellBroadcastTimer):
-            for node_id in self.broadcaster.on_timer(timer, now_us, self._is_heard):
+            for node_id in self.broadcaster.on_timer(timer, now_us, self._is_peer):
                 self._record_failure(node_id)
             return True
         if not isinstance(timer, BeaconTimer):
@@ -370,7 +370,8 @@ class LogicalRouting(CellDeliveries):
             self.traffic.dropped["not acknowledged"] += len(remaining)
         return True
 
-    def _is_heard(self, node_id: NodeId) -> bool:
+    def _is_peer(self, node_id: NodeId) -> bool:
+        """Whether a node serves the own cell and its beacons are received."""
         neighbour = self._neighbours.get(node_id)
         return neighbour is not None and neighbour.serving and neighbour.cell == self._cell
 
