@@ -17,10 +17,12 @@ from thyme.traces.football_match import (
     TEXT_CHARS_MAX,
     FootballMatch,
     FootballMatchConfig,
+    Plateau,
+    TagLists,
+    draw_tag_lists,
     post_rates,
     tag_vocabulary,
 )
-from thyme.traces.match_shapes import Plateau, TagLists, draw_tag_lists
 from thyme.traces.posts import Post, candidate_tags, tag_popularity, top_users
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.timetable import FINAL_2016

@@ -4,9 +4,9 @@ Entry point: `FootballMatch.post`. The activity of users has a heavy tail, tags 
 and the post rate follows the game: it rises before kick-off, peaks at goals, half-time and the end,
 and drops to zero in a few silences. Every field of a post is a function of the seed and the post's
 number (`counter_rng`), so posts can be generated in any order, singly or in columns. The defaults
-are calibrated to the trace of Thyme (journal article), `FITTED_MATCHES` to real matches;
-docs/traces.md has the measurements.
-Clauses: P1, C21.
+are calibrated to the trace of Thyme (journal article), `FITTED_MATCHES` to real matches, in which
+most posts repeat one of some hundred lists of tags; docs/traces.md has the measurements.
+Clauses: P1, C21, D28.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag, as_tag
 from thyme.model.time_frames import SECOND_US
 from thyme.traces.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
-from thyme.traces.match_shapes import Plateau, TagLists, draw_tag_lists
 from thyme.traces.posts import Post
 from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.vocabulary import TAG_WORDS, TEXT_WORDS
@@ -32,6 +31,64 @@ _WORD_FIRST = _TAG_FIRST + TAGS_MAX
 _WORDS_MIN, _WORDS_MAX = 3, 16
 _HABIT_STEPS = 10_000
 """Precision of the share of posts for which a user takes its own list."""
+
+
+class Plateau(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of ranks: about equal up to `half`, then falling with a power, but not below
+    `floor`."""
+
+    half: float
+    """The rank whose weight is half of the highest."""
+    exponent: float
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.half > 0 and self.exponent > 0 and self.floor >= 0):
+            raise InputError("a plateau needs half and exponent above 0, and a floor of 0 or more")
+
+    def weights(self, count: int) -> list[float]:
+        """The weights of the ranks 1 to `count`."""
+        return [
+            1.0 / (1.0 + (rank / self.half) ** self.exponent) + self.floor
+            for rank in range(1, count + 1)
+        ]
+
+
+class TagLists(msgspec.Struct, frozen=True, kw_only=True):
+    """A catalogue of tag lists, from which posts choose."""
+
+    lists: int
+    lengths: tuple[float, ...]
+    """Shares of lists with one tag, two tags, and so on."""
+    use: Plateau
+    """How often the n-th list is used."""
+    tags: Plateau
+    """How often the n-th tag is part of a list."""
+    habit: float = 0.0
+    """Share of posts for which a user takes its own list, which does not change."""
+
+    def __post_init__(self) -> None:
+        if self.lists < 1 or not self.lengths:
+            raise InputError("a catalogue needs at least one list with at least one tag")
+        if not 0.0 <= self.habit <= 1.0:
+            raise InputError(f"a habit is a share from 0 to 1, not {self.habit}")
+
+
+def draw_tag_lists(seed: int, shape: TagLists, tags: int) -> list[tuple[int, ...]]:
+    """The catalogue: lists of tag ranks from 0, without duplicates."""
+    if len(shape.lengths) > tags:
+        raise InputError(f"lists of {len(shape.lengths)} tags need as many tags, not {tags}")
+    rng = derive_rng(seed, "match", "lists")
+    ranks, weights = range(tags), shape.tags.weights(tags)
+    lengths = range(1, len(shape.lengths) + 1)
+    catalogue = []
+    for _ in range(shape.lists):
+        [length] = rng.choices(lengths, shape.lengths)
+        chosen: set[int] = set()
+        while len(chosen) < length:
+            chosen.update(rng.choices(ranks, weights))
+        catalogue.append(tuple(sorted(chosen)))
+    return catalogue
 
 
 class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
