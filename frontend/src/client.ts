@@ -67,7 +67,20 @@ export interface UploadState {
   id: string;
   state: "receiving" | "processing" | "published" | "pending" | "duplicate" | "failed";
   message: string;
+  /** The code of the error of a failed upload, else empty. */
+  code: string;
   key: string;
+}
+
+/** A photo that waits for approval. */
+export interface PendingPhoto {
+  id: string;
+  title: string;
+  by: string;
+  file_name: string;
+  has_thumbnail: boolean;
+  tags: string[];
+  mine: boolean;
 }
 
 export interface GalleryEvent {
@@ -91,7 +104,7 @@ export class GalleryError extends Error {
 const TUS = "1.0.0";
 const SINGLE_BYTES_MAX = 8 * 2 ** 20;
 const STEP_BYTES = 4 * 2 ** 20;
-const KINDS = ["reset", "item", "gone", "upload", "status", "approval", "decision", "me"];
+const KINDS = ["reset", "item", "gone", "upload", "status", "approval", "decision", "me", "galleries"];
 
 /** Sends a request; raises a `GalleryError` unless it succeeds. */
 export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
@@ -189,6 +202,10 @@ export class GalleryClient {
 
   thumbnailUrl(key: string): string {
     return this.path(`thumbnails/${encodeURIComponent(key)}`);
+  }
+
+  pendingUrl(id: string): string {
+    return this.path(`pending/${encodeURIComponent(id)}`);
   }
 
   objectUrl(key: string, save = false): string {

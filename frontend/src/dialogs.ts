@@ -1,8 +1,11 @@
 /** Dialogs around the photos: the code to scan, people, devices, settings. */
 
-import { request } from "./client.ts";
-import { button, h, openDialog, toast } from "./dom.ts";
+import { type GalleryEvent, type PendingPhoto, request } from "./client.ts";
+import { button, h, openDialog } from "./dom.ts";
+import { errorText, showError } from "./errors.ts";
+import { galleryLinks, loadGalleries } from "./galleries.ts";
 import type { Session } from "./session.ts";
+import { pendingPicture } from "./tiles.ts";
 import { LANGUAGES, chosenLanguage, readSetting, writeSetting } from "./language.ts";
 import { type TextName, formatSize, t } from "./texts.ts";
 
@@ -15,8 +18,6 @@ interface Link {
 export function codeImage(svg: string, alt: string): HTMLImageElement {
   return h("img", { class: "code", alt, src: `data:image/svg+xml;utf8,${encodeURIComponent(svg)}` });
 }
-
-const fail = (error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad");
 
 /** Draws the code to scan, if the gallery is served to guests. */
 export async function showInvitation(place: HTMLElement): Promise<void> {
@@ -40,15 +41,15 @@ export async function openInvite(session: Session): Promise<void> {
   try {
     show(await request<Link>("GET", "/api/invitation"));
   } catch (error) {
-    place.replaceChildren(h("p", {}, error instanceof Error ? error.message : String(error)));
+    place.replaceChildren(h("p", {}, errorText(error)));
     return;
   }
   const row = h("div", { class: "row" });
   row.append(h("a", { class: "button", href: "/poster", target: "_blank" }, t("poster")), h("a", { class: "button", href: `/wall?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("wall")));
   if (session.may("host")) {
     row.append(
-      button(t("newCode"), () => void request<Link>("POST", "/api/invitation").then((link) => show(link, t("newCodeNote")), fail)),
-      button(t("inviteHelper"), () => void request<Link>("POST", "/api/invitations", { rights: "approve" }).then((link) => show(link, t("inviteHelperNote")), fail)),
+      button(t("newCode"), () => void request<Link>("POST", "/api/invitation").then((link) => show(link, t("newCodeNote")), showError)),
+      button(t("inviteHelper"), () => void request<Link>("POST", "/api/invitations", { rights: "approve" }).then((link) => show(link, t("inviteHelperNote")), showError)),
     );
   }
   body.append(row);
@@ -56,6 +57,8 @@ export async function openInvite(session: Session): Promise<void> {
 
 interface GuestEntry {
   id: string;
+  /** The device from whose gallery the guest came; null for guests of this one. */
+  origin: string | null;
   name: string;
   rights: string;
   blocked: boolean;
@@ -63,32 +66,24 @@ interface GuestEntry {
   bytes: number;
 }
 
-interface PendingEntry {
-  id: string;
-  title: string;
-  by: string;
-  tags: string[];
-  mine: boolean;
-}
-
 const RIGHT_TEXTS: Record<string, TextName> = { look: "mayLook", publish: "mayPublish", approve: "mayApprove", host: "isHost" };
 
 export async function openPeople(session: Session): Promise<void> {
-  const { body } = openDialog(t("people"), t("close"), "people");
+  const { dialog, body } = openDialog(t("people"), t("close"), "people");
   const waiting = h("div", { class: "pending" });
   const guests = h("ul", { class: "entries" });
   body.append(waiting, h("h3", {}, t("guests")), guests);
 
   async function loadPending(): Promise<void> {
-    const found = await session.client.get<PendingEntry[]>("pending");
+    const found = await session.client.get<PendingPhoto[]>("pending");
     waiting.replaceChildren(
       found.length ? h("h3", {}, t("pending")) : "",
       ...found.map((photo) => {
-        const decide = (method: string) => void session.client.send(method, `pending/${photo.id}`).then(loadPending, fail);
+        const decide = (method: string) => void session.client.send(method, `pending/${photo.id}`).then(loadPending, showError);
         return h(
           "div",
           { class: "pending-photo" },
-          h("img", { src: `/api/w/${encodeURIComponent(session.world)}/pending/${photo.id}`, alt: photo.title || t("photo") }),
+          h("div", { class: "preview" }, pendingPicture(photo, session.client)),
           h("div", {}, h("strong", {}, photo.by), h("p", { class: "quiet" }, photo.title || photo.tags.map((tag) => `#${tag}`).join(" "))),
           h("div", { class: "row" }, button(t("approve"), () => decide("POST"), { icon: "check", kind: "primary" }), button(t("reject"), () => decide("DELETE"), { icon: "close" })),
         );
@@ -100,11 +95,11 @@ export async function openPeople(session: Session): Promise<void> {
     const found = await request<GuestEntry[]>("GET", "/api/guests");
     guests.replaceChildren(
       ...found.map((guest) => {
-        const change = (body: object) => void request("PATCH", `/api/guests/${guest.id}`, body).then(loadGuests, fail);
+        const change = (body: object) => void request("PATCH", `/api/guests/${guest.id}`, body).then(loadGuests, showError);
         const line = h(
           "li",
           {},
-          h("div", {}, h("strong", {}, guest.name), h("span", { class: "quiet" }, `${t(RIGHT_TEXTS[guest.rights]!)}${guest.blocked ? `, ${t("blocked")}` : ""} · ${t("photosOf", { n: guest.photos, size: formatSize(guest.bytes) })}`)),
+          h("div", {}, h("strong", {}, guest.name), h("span", { class: "quiet" }, `${t(RIGHT_TEXTS[guest.rights]!)}${guest.blocked ? `, ${t("blocked")}` : ""} · ${t("photosOf", { n: guest.photos, size: formatSize(guest.bytes) })}${guest.origin === null ? "" : ` · ${t("cameFrom", { id: guest.origin.slice(0, 6) })}`}`)),
         );
         if (session.may("host") && guest.rights !== "host") {
           const rights = h("select", { "aria-label": guest.name, onchange: (event: Event) => change({ rights: (event.target as HTMLSelectElement).value }) });
@@ -115,7 +110,12 @@ export async function openPeople(session: Session): Promise<void> {
       }),
     );
   }
-  await Promise.all([loadPending(), loadGuests()]).catch(fail);
+  const listener = ({ kind }: GalleryEvent) => {
+    if (kind === "approval") void loadPending().catch(showError);
+  };
+  session.feed.listeners.add(listener);
+  dialog.addEventListener("close", () => session.feed.listeners.delete(listener));
+  await Promise.all([loadPending(), loadGuests()]).catch(showError);
 }
 
 interface Status {
@@ -130,13 +130,15 @@ interface Status {
   closed: boolean;
   storage: { objects: number; metadata: number; file_bytes: number; durable: boolean; full: boolean } | null;
   hint: string | null;
+  /** What is stored here for each other device. */
+  kept: Record<string, { photos: number; bytes: number }>;
 }
 
 export async function openAround(session: Session): Promise<void> {
   const { body } = openDialog(t("around"), t("close"), "around");
   body.append(h("p", {}, t("aroundText")));
-  const status = await session.client.get<Status>("status").catch(fail);
-  if (!status) return;
+  const [status, others] = await Promise.all([session.client.get<Status>("status"), loadGalleries(session), session.reload()]).catch((error: unknown) => (showError(error), []));
+  if (!status || !others) return;
   const short = (id: string) => (id === status.node ? t("thisDevice") : t("byDevice", { id: id.slice(0, 6) }));
   if (!status.connected) body.append(h("p", { class: "notice" }, t("nodeAway")));
   if (status.hint) body.append(h("p", { class: "notice" }, status.hint));
@@ -144,17 +146,23 @@ export async function openAround(session: Session): Promise<void> {
   const facts = h("dl", { class: "facts-list" });
   const fact = (name: string, ...value: (Node | string)[]) => facts.append(h("dt", {}, name), h("dd", {}, ...value));
   fact(t("neighbours"), status.neighbours.length ? h("ul", { class: "devices" }, ...status.neighbours.map((id) => h("li", { class: "device" }, short(id)))) : t("noNeighbours"));
+  fact(t("otherGalleries"), others.length ? galleryLinks(others) : t("noOtherGalleries"));
   if (status.station) fact(t("around"), t("station"));
   fact(
     t("publishers"),
     h("ul", { class: "devices" }, ...Object.entries(status.publishers).map(([id, count]) => h("li", { class: status.neighbours.includes(id) || id === status.node ? "device" : "device away" }, `${short(id)}: ${count}`))),
   );
   if (status.storage) {
-    const { objects, file_bytes, durable } = status.storage;
-    fact(t("stored"), t("storedText", { objects, own: status.own, others: Math.max(0, objects - status.own) }));
+    const { file_bytes, durable } = status.storage;
+    const kept = Object.entries(status.kept);
+    fact(
+      t("stored"),
+      t("storedOwn", { n: status.own }),
+      kept.length ? h("ul", { class: "devices" }, ...kept.map(([id, { photos, bytes }]) => h("li", { class: "device" }, t("keptFor", { device: short(id), n: photos, size: formatSize(bytes) })))) : "",
+    );
     fact(t("space"), durable ? formatSize(file_bytes) : t("inMemory"));
   }
-  fact(t("substrate"), `${(status.substrate ?? "").toUpperCase()}, ${t(status.closed ? "closedWorld" : "openWorld")}`);
+  fact(t("substrate"), `${t(status.closed ? "closedWorld" : "openWorld")} (${(status.substrate ?? "").toUpperCase()})`);
   const { photos, bytes, photos_max, bytes_max } = session.me;
   if (photos_max !== null && bytes_max !== null) fact(t("used"), t("quota", { photos, photosMax: photos_max, bytes: formatSize(bytes), bytesMax: formatSize(bytes_max) }));
   body.append(facts);
@@ -170,12 +178,12 @@ export function openMenu(session: Session, onChange: () => void): void {
   const { body, close } = openDialog(t("menu"), t("close"), "menu");
   const name = h("input", { id: "my-name", type: "text", maxlength: 80, value: session.me.name });
   body.append(
-    h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void session.rename(name.value).then(() => (close(), onChange()), fail)))),
+    h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void session.rename(name.value).then(() => (close(), onChange()), showError)))),
     h("div", { class: "field" }, h("label", { for: "theme" }, t("theme")), themeSelect()),
     h("div", { class: "field" }, h("label", { for: "language" }, t("language")), languageSelect()),
   );
   const row = h("div", { class: "row" }, h("a", { class: "button", href: `/wall?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("wall")));
-  if (!session.me.local) row.append(button(t("leave"), () => void request("DELETE", "/api/me").then(() => location.replace("/"), fail)));
+  if (!session.me.local) row.append(button(t("leave"), () => void request("DELETE", "/api/me").then(() => location.replace("/"), showError)));
   body.append(row);
   if (!session.me.encrypted && !session.me.local) body.append(h("p", { class: "hint" }, t("plainHttp")));
 }

@@ -1,8 +1,10 @@
 /** The gallery: four views, a grid of photos, uploads at the foot of the page. */
 
-import type { GalleryEvent, Photo } from "./client.ts";
+import type { GalleryEvent, PendingPhoto, Photo } from "./client.ts";
 import { button, h, toast } from "./dom.ts";
 import { openAround, openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
+import { messageOf, showError } from "./errors.ts";
+import { goOnElsewhere, loadGalleries } from "./galleries.ts";
 import { Grid } from "./grid.ts";
 import { authorOf, kindOf, shortLine } from "./photo_text.ts";
 import { openPublish } from "./publish.ts";
@@ -10,7 +12,7 @@ import type { QueuedPhoto } from "./queue.ts";
 import { PhotoList, type Session, type View, photoOf } from "./session.ts";
 import { openSubscriptions } from "./subscribe.ts";
 import { type TextName, formatTime, t } from "./texts.ts";
-import { photoTile, queuedTile } from "./tiles.ts";
+import { pendingTile, photoTile, queuedTile } from "./tiles.ts";
 import { openViewer } from "./viewer.ts";
 
 const VIEWS: [View, TextName][] = [
@@ -28,21 +30,26 @@ const EMPTY: Record<View, [TextName, TextName]> = {
   hidden: ["emptyHidden", "emptyHiddenText"],
 };
 
-const showError = (error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad");
+/** Links to other galleries are renewed so often: their passes last a day. */
+const GALLERIES_MS = 600_000;
+
+const failureOf = (photo: QueuedPhoto) => messageOf(photo.code, photo.message ?? t("failed"));
 
 interface TileItem {
   key: string;
   photo?: Photo;
   queued?: QueuedPhoto;
+  pending?: PendingPhoto;
 }
 
 export class GalleryPage {
   private view: View = "available";
   private filter: { query?: string; by?: string } = {};
   private list: PhotoList;
+  private pending: PendingPhoto[] = [];
   private readonly grid: Grid<TileItem>;
   private readonly tabs = h("nav", { class: "tabs" });
-  private readonly notice = h("p", { class: "notice", role: "status", hidden: true });
+  private readonly notice = h("div", { class: "notice", role: "status", hidden: true });
   private readonly filterBar = h("div", { class: "filter-bar", hidden: true });
   private readonly selectBar = h("div", { class: "select-bar", hidden: true, role: "toolbar" });
   private readonly empty = h("div", { class: "empty", hidden: true });
@@ -64,7 +71,7 @@ export class GalleryPage {
     document.body.replaceChildren(
       h("a", { class: "skip", href: "#photos" }, t("available")),
       this.header(),
-      h("main", { id: "photos", tabindex: "-1" }, this.notice, this.filterBar, this.selectBar, this.empty, this.grid.element),
+      h("main", { id: "photos", tabindex: "-1" }, this.notice, this.visitorHint(), this.filterBar, this.selectBar, this.empty, this.grid.element),
       this.uploads,
     );
     this.session.queue.onChange = (photo) => this.onQueue(photo);
@@ -74,8 +81,8 @@ export class GalleryPage {
       if (connected && lost) toast(t("back"));
       if (!connected && !lost) lost = Date.now();
       if (connected) lost = 0;
-      this.notice.hidden = connected;
-      this.notice.textContent = connected ? "" : t("cutOff", { time: formatTime(lost * 1000) });
+      if (connected) this.notify("");
+      else this.notify(t("cutOff", { time: formatTime(lost * 1000) }), goOnElsewhere());
     };
     void this.session.queue.open().then(() => this.drawUploads());
     window.addEventListener("dragover", (event) => event.preventDefault());
@@ -86,8 +93,25 @@ export class GalleryPage {
       if (files.length) void this.session.queue.add(this.session.world, files).then((added) => this.publish(added));
     });
     window.setInterval(() => this.updateAges(), 30_000);
+    window.setInterval(() => this.learnGalleries(), GALLERIES_MS);
     this.open("available");
     this.checkNode();
+    this.learnGalleries();
+  }
+
+  private visitorHint(): HTMLElement | "" {
+    return this.session.me.visitor && !this.session.may("publish") ? h("p", { class: "hint visitor" }, t("visitorLooks")) : "";
+  }
+
+  /** Says above the photos what is wrong; an empty text when nothing is. */
+  private notify(text: string, more: HTMLElement | "" = ""): void {
+    this.notice.hidden = !text;
+    this.notice.replaceChildren(h("p", {}, text), more);
+  }
+
+  /** Remembers where else the gallery is, while there is somebody to ask. */
+  private learnGalleries(): void {
+    void loadGalleries(this.session).catch(() => {});
   }
 
   private header(): HTMLElement {
@@ -154,6 +178,7 @@ export class GalleryPage {
   private reload(): void {
     this.drawTabs();
     this.drawFilter();
+    if (this.session.may("publish")) this.loadPending();
     if (this.view === "private") return this.draw();
     const list = this.list;
     void list.load(() => list === this.list && this.draw()).catch(showError);
@@ -168,13 +193,16 @@ export class GalleryPage {
   }
 
   private items(): TileItem[] {
-    if (this.view === "private") {
-      return [...this.session.queue.photos.values()]
-        .filter((queued) => queued.world === this.session.world)
-        .sort((one, other) => other.added - one.added)
-        .map((queued) => ({ key: queued.id, queued }));
-    }
-    return this.list.photos.map((photo) => ({ key: photo.card.key, photo }));
+    const { queue, world } = this.session;
+    const queued = [...queue.photos.values()]
+      .filter((photo) => photo.world === world && (this.view === "private" || photo.state !== "draft"))
+      .sort((one, other) => other.added - one.added)
+      .map((photo) => ({ key: photo.id, queued: photo }));
+    if (this.view === "private") return queued;
+    const listed = this.list.photos.map((photo) => ({ key: photo.card.key, photo }));
+    if (this.view !== "publications" || this.selecting) return listed;
+    const pending = this.pending.filter((photo) => photo.mine).map((photo) => ({ key: photo.id, pending: photo }));
+    return [...queued, ...pending, ...listed];
   }
 
   private draw(fresh: string[] = []): void {
@@ -184,7 +212,9 @@ export class GalleryPage {
     if (!this.empty.hidden) {
       const code = h("div", { class: "invitation" });
       if (this.view === "available" && this.session.me.local) void showInvitation(code);
-      this.empty.replaceChildren(h("h2", {}, t(title)), h("p", {}, t(text)), code);
+      const mayAdd = this.session.may("publish") && (this.view === "available" || this.view === "publications");
+      const add = mayAdd ? button(t("addFirst"), () => this.publish([]), { icon: "add" }) : "";
+      this.empty.replaceChildren(h("h2", {}, t(title)), h("p", {}, t(text)), code, add);
     }
     this.grid.show(items, fresh);
   }
@@ -207,9 +237,11 @@ export class GalleryPage {
     const onclick = () => {
       if (this.selecting) this.toggle(item.key);
       else if (item.photo) this.openPhoto(item.photo);
+      else if (item.pending) this.askBack(item.pending);
       else this.openQueued(item.queued!);
     };
     const choice = { selecting, selected, onclick };
+    if (item.pending) return pendingTile(item.pending, this.session.client, choice);
     return item.queued ? queuedTile(item.queued, choice) : photoTile(item.photo!, this.session.client, choice);
   }
 
@@ -219,8 +251,26 @@ export class GalleryPage {
   }
 
   private askFailed(photo: QueuedPhoto): void {
-    if (window.confirm(`${photo.message ?? t("failed")}\n\n${t("retry")}?`)) this.session.queue.retry(photo.id);
+    if (window.confirm(`${failureOf(photo)}\n\n${t("retry")}?`)) this.session.queue.retry(photo.id);
     else void this.session.queue.remove(photo.id);
+  }
+
+  private askBack(photo: PendingPhoto): void {
+    if (window.confirm(t("takeBackAsk"))) void this.session.client.send("DELETE", `pending/${photo.id}`).catch(showError);
+  }
+
+  /** Learns which photos wait for approval: one's own, or those that one may approve. */
+  private loadPending(): void {
+    void this.session.client
+      .get<PendingPhoto[]>("pending")
+      .then((pending) => {
+        this.pending = pending;
+        const people = document.querySelector(".people-button");
+        people?.classList.toggle("alert", pending.length > 0);
+        people?.setAttribute("aria-description", pending.length ? `${t("pending")}: ${pending.length}` : "");
+        if (this.view === "publications") this.drawSoon();
+      })
+      .catch(() => {});
   }
 
   private openPhoto(photo: Photo): void {
@@ -281,7 +331,7 @@ export class GalleryPage {
     const client = this.session.client;
     const run = (action: () => Promise<unknown>) =>
       void action()
-        .catch((error: Error) => toast(error.message, "bad"))
+        .catch(showError)
         .then(() => this.setSelecting(false));
     const bar: (Node | string)[] = [h("strong", {}, t("selected", { n: keys.length }))];
     if (this.view === "private") {
@@ -322,7 +372,9 @@ export class GalleryPage {
     if (event.kind === "me") return void this.session.reload().then(() => this.start(), () => location.reload());
     if (world && world !== this.session.world) return;
     if (event.kind === "status") this.checkNode();
-    if (event.kind === "approval") document.querySelector(".people-button")?.classList.add("alert");
+    if (event.kind === "status" || event.kind === "galleries") this.learnGalleries();
+    if (event.kind === "approval" || event.kind === "decision") this.loadPending();
+    if (event.kind === "decision") toast(t(event.facts.approved ? "wasApproved" : "wasRejected"));
     if (event.kind === "reset") this.reload();
     if (event.kind === "gone") {
       const key = event.facts.key as string;
@@ -350,8 +402,7 @@ export class GalleryPage {
     void this.session.client
       .get<{ connected: boolean }>("status")
       .then(({ connected }) => {
-        this.notice.hidden = connected;
-        this.notice.textContent = connected ? "" : t("nodeAway");
+        this.notify(connected ? "" : t("nodeAway"), connected ? "" : goOnElsewhere());
       })
       .catch(() => {});
   }
@@ -359,10 +410,11 @@ export class GalleryPage {
   private onQueue(photo: QueuedPhoto): void {
     if (photo.state === "published" || photo.state === "pending" || photo.state === "duplicate") {
       this.sentInAll++;
-      if (photo.state !== "published") toast(`${photo.name}: ${t(photo.state === "pending" ? "waitsForApproval" : "duplicate")}`);
+      if (photo.state === "pending") this.loadPending();
+      if (photo.state !== "published") toast(`${photo.name} ${t(photo.state === "pending" ? "waitsForApproval" : "duplicate")}`);
     }
     this.drawUploads();
-    if (this.view === "private") this.drawSoon([photo.id]);
+    if (this.view === "private" || this.view === "publications") this.drawSoon([photo.id]);
     if (photo.state !== "sending") this.drawTabs();
   }
 
@@ -375,7 +427,7 @@ export class GalleryPage {
     const sent = active.reduce((sum, photo) => sum + (photo.state === "processing" ? photo.blob.size : photo.sent), 0);
     const bar = h("progress", { max: Math.max(1, total), value: sent, "aria-label": t("uploadsTitle") });
     const text = t("uploadsOf", { done: this.sentInAll, total: this.sentInAll + active.length });
-    this.uploads.replaceChildren(h("span", {}, failed.length ? `${text} · ${failed[0]!.name}: ${failed[0]!.message ?? t("failed")}` : text), bar, button(t("private"), () => this.open("private"), { kind: "plain" }));
+    this.uploads.replaceChildren(h("span", {}, failed.length ? `${text} · ${failed[0]!.name}: ${failureOf(failed[0]!)}` : text), bar, button(t("showUploads"), () => this.open("private"), { kind: "plain" }));
   }
 
   private updateAges(): void {

@@ -60,8 +60,25 @@ export class Grid<T extends GridItem> {
       this.tiles.get(key)?.remove();
       this.tiles.delete(key);
     }
+    const left = this.removeFocused();
     this.layout();
     this.draw();
+    if (left !== null) this.focus(Math.min(left, items.length - 1));
+  }
+
+  /** Removes the tile with the focus if its item is gone; returns where it was. */
+  private removeFocused(): number | null {
+    const tile = document.activeElement?.closest<HTMLElement>(".tile");
+    const key = tile?.dataset.key;
+    if (!tile || !key || !this.tiles.has(key) || this.items.some((item) => item.key === key)) return null;
+    tile.remove();
+    this.tiles.delete(key);
+    return Number(tile.dataset.index);
+  }
+
+  private focus(index: number): void {
+    const item = this.items[index];
+    if (item) this.tiles.get(item.key)?.querySelector<HTMLElement>("button, a")?.focus({ preventScroll: true });
   }
 
   /** Says whether older photos are on their way. */
@@ -199,6 +216,6 @@ export class Grid<T extends GridItem> {
       window.scrollTo({ top: Math.max(0, y - window.innerHeight / 2) });
       this.draw();
     }
-    this.tiles.get(item.key)?.querySelector<HTMLElement>("button, a")?.focus({ preventScroll: true });
+    this.focus(index);
   }
 }

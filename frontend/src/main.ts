@@ -1,8 +1,10 @@
 /** Starts the page: finds out who is here, and shows the gallery, the wall, the poster or the door. */
 
 import { GalleryError, eventFeed, request } from "./client.ts";
-import { button, h, toast } from "./dom.ts";
+import { button, h } from "./dom.ts";
 import { applyTheme } from "./dialogs.ts";
+import { errorText, showError } from "./errors.ts";
+import { goOnElsewhere } from "./galleries.ts";
 import { GalleryPage } from "./gallery_page.ts";
 import { showPoster } from "./poster.ts";
 import { type Me, Session } from "./session.ts";
@@ -25,7 +27,7 @@ function askName(token: string): void {
       history.replaceState(null, "", "/");
       await start();
     } catch (error) {
-      toast(error instanceof Error ? error.message : String(error), "bad");
+      showError(error);
     }
   };
   document.body.replaceChildren(
@@ -40,17 +42,35 @@ function askName(token: string): void {
   name.focus();
 }
 
+/** Comes in with a pass that another gallery signed. */
+async function visit(pass: string): Promise<void> {
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    await request("POST", "/api/visit", { pass });
+  } catch (error) {
+    return showDoor(errorText(error));
+  }
+  await start();
+}
+
 async function start(): Promise<void> {
   const token = location.pathname.startsWith("/j/") ? decodeURIComponent(location.pathname.slice(3)) : "";
+  const pass = new URLSearchParams(location.hash.slice(1)).get("pass");
   let me: Me;
   try {
     me = await request<Me>("GET", "/api/me");
   } catch (error) {
-    if (!(error instanceof GalleryError) || error.status !== 401) return showDoor(error instanceof Error ? error.message : String(error));
+    if (!(error instanceof GalleryError)) throw error;
+    if (error.status !== 401) return showDoor(errorText(error));
     if (token) return askName(token);
-    return showDoor(error.code === "session_expired" ? error.message : undefined);
+    if (pass) return visit(pass);
+    return showDoor(error.code === "session_expired" ? errorText(error) : undefined);
   }
-  if (token) history.replaceState(null, "", "/");
+  if (token && me.visitor) {
+    await request("POST", "/api/join", { token, name: me.name });
+    me = await request<Me>("GET", "/api/me");
+  }
+  if (token || pass) history.replaceState(null, "", "/");
   if (location.pathname === "/wall") return showWall(me);
   if (location.pathname === "/poster") return showPoster(me);
   const wanted = new URLSearchParams(location.search).get("gallery");
@@ -62,5 +82,5 @@ async function start(): Promise<void> {
 useLanguage(chosenLanguage());
 applyTheme();
 void start().catch((error: unknown) => {
-  document.body.replaceChildren(h("main", { class: "card" }, h("p", {}, String(error)), button(t("retry"), () => location.reload())));
+  document.body.replaceChildren(h("main", { class: "card" }, h("p", {}, error instanceof TypeError ? t("noAnswer") : errorText(error)), button(t("retry"), () => location.reload(), { kind: "primary" }), goOnElsewhere()));
 });

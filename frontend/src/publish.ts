@@ -1,6 +1,7 @@
 /** Choosing photos and publishing them. */
 
 import { button, h, icon, openDialog, toast } from "./dom.ts";
+import { showError } from "./errors.ts";
 import type { QueuedPhoto } from "./queue.ts";
 import type { Session } from "./session.ts";
 import { formatSize, t } from "./texts.ts";
@@ -61,7 +62,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
   async function publish(): Promise<void> {
     if (!chosen.size) return library.click();
     const details = { tags: splitTags(tags.value), title: title.value.trim(), keepLocation: keep.checked };
-    if (name.value.trim()) await session.rename(name.value).catch((error: Error) => toast(error.message, "bad"));
+    if (name.value.trim()) await session.rename(name.value).catch(showError);
     close();
     await session.queue.publish([...chosen.keys()], details);
     onDone();
@@ -118,5 +119,5 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
         h("button", { type: "button", class: "chip", onclick: () => (tags.value = [...new Set([...splitTags(tags.value), tag])].join(", ")) }, `#${tag}`),
       );
     }
-  });
+  }, () => {}); // without suggestions one types
 }

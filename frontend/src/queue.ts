@@ -20,6 +20,8 @@ export interface QueuedPhoto {
   upload?: string;
   sent: number;
   message?: string;
+  /** The code of the error of a failed upload. */
+  code?: string;
   added: number;
 }
 
@@ -89,7 +91,7 @@ export class UploadQueue {
     for (const id of ids) {
       const photo = this.photos.get(id);
       if (photo && (photo.state === "draft" || photo.state === "failed")) {
-        Object.assign(photo, details, { state: "waiting", message: undefined, upload: undefined, sent: 0 });
+        Object.assign(photo, details, { state: "waiting", message: undefined, code: undefined, upload: undefined, sent: 0 });
         await this.store(photo);
       }
     }
@@ -156,6 +158,7 @@ export class UploadQueue {
     const temporary = status === 0 || status === 409 || status === 423 || status === 429 || status === 503;
     photo.state = temporary ? "paused" : "failed";
     photo.message = error instanceof Error ? error.message : String(error);
+    photo.code = error instanceof GalleryError ? error.code : undefined;
     await this.store(photo);
     if (temporary) {
       this.pauseMs = Math.min(this.pauseMs * 2, 30_000);
@@ -186,7 +189,7 @@ export class UploadQueue {
   }
 
   /** Takes in the state of an upload. */
-  settle(state: Pick<UploadState, "id" | "state" | "message">): void {
+  settle(state: Pick<UploadState, "id" | "state" | "message" | "code">): void {
     const photo = [...this.photos.values()].find((one) => one.upload === state.id);
     if (!photo || photo.state !== "processing") return;
     if (DONE.includes(state.state)) {
@@ -197,6 +200,7 @@ export class UploadQueue {
     } else if (state.state === "failed") {
       photo.state = "failed";
       photo.message = state.message;
+      photo.code = state.code;
       void this.store(photo);
     }
   }

@@ -1,6 +1,6 @@
 /** What the page knows: the guest, the gallery in sight, and the photos of its views. */
 
-import { EventFeed, GalleryClient, type GalleryEvent, type Photo, request } from "./client.ts";
+import { EventFeed, GalleryClient, type GalleryEvent, type Photo, type PhotoPage, request } from "./client.ts";
 import { UploadQueue } from "./queue.ts";
 
 export interface Me {
@@ -8,6 +8,8 @@ export interface Me {
   name: string;
   rights: "look" | "publish" | "approve" | "host";
   local: boolean;
+  /** Whether the guest came with a pass of another gallery. */
+  visitor: boolean;
   encrypted: boolean;
   approval: boolean;
   photos: number;
@@ -84,6 +86,10 @@ export class PhotoList {
   loaded = false;
   private loading: Promise<void> | null = null;
   private generation = 0;
+  /** Pages that were asked for and have not arrived. */
+  private asked = 0;
+  /** Photos that changed or went (null) since then: a page that arrives may be older. */
+  private readonly changes = new Map<string, Photo | null>();
 
   constructor(
     private readonly client: GalleryClient,
@@ -94,12 +100,28 @@ export class PhotoList {
   /** Loads the newest photos, then all older ones, page by page. */
   async load(onPage: () => void, first = 60): Promise<void> {
     const generation = ++this.generation;
-    const page = await this.client.list(this.view, { ...this.filter, limit: first });
+    const page = await this.fetchPage({ limit: first });
     if (generation !== this.generation) return;
-    this.photos = page.items;
-    this.next = page.next;
+    this.setPhotos(page.items, page.next);
     this.loaded = true;
     onPage();
+  }
+
+  private async fetchPage(part: { before?: string; limit: number }): Promise<PhotoPage> {
+    this.asked++;
+    try {
+      return await this.client.list(this.view, { ...this.filter, ...part });
+    } finally {
+      this.asked--;
+    }
+  }
+
+  /** Takes in photos as the server listed them, then what changed while the list was on its way. */
+  private setPhotos(photos: Photo[], next: string | null): void {
+    this.photos = photos;
+    this.next = next;
+    for (const [key, photo] of this.changes) photo ? this.apply(photo) : this.drop(key);
+    if (!this.asked) this.changes.clear();
   }
 
   /** Whether older photos are on their way. */
@@ -117,15 +139,19 @@ export class PhotoList {
   }
 
   private async loadMore(before: string, generation: number): Promise<void> {
-    const page = await this.client.list(this.view, { ...this.filter, before, limit: 1000 });
+    const page = await this.fetchPage({ before, limit: 1000 });
     if (generation !== this.generation) return;
     const known = new Set(this.photos.map((photo) => photo.card.key));
-    this.photos = this.photos.concat(page.items.filter((photo) => !known.has(photo.card.key)));
-    this.next = page.next;
+    this.setPhotos(this.photos.concat(page.items.filter((photo) => !known.has(photo.card.key))), page.next);
   }
 
   /** Takes in a changed or new photo; returns whether the list changed. */
   update(photo: Photo): "added" | "changed" | "removed" | null {
+    if (this.asked) this.changes.set(photo.card.key, photo);
+    return this.apply(photo);
+  }
+
+  private apply(photo: Photo): "added" | "changed" | "removed" | null {
     const index = this.photos.findIndex((one) => one.card.key === photo.card.key);
     const wanted = belongs(photo, this.view) && this.matches(photo);
     if (index >= 0) {
@@ -142,6 +168,11 @@ export class PhotoList {
   }
 
   remove(key: string): boolean {
+    if (this.asked) this.changes.set(key, null);
+    return this.drop(key);
+  }
+
+  private drop(key: string): boolean {
     const before = this.photos.length;
     this.photos = this.photos.filter((photo) => photo.card.key !== key);
     return this.photos.length < before;

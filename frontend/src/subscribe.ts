@@ -1,7 +1,7 @@
 /** Subscriptions: a formula by clicking or typing, and a time frame on a time line. */
 
-import { GalleryError } from "./client.ts";
-import { button, h, openDialog, toast } from "./dom.ts";
+import { button, h, openDialog } from "./dom.ts";
+import { errorText, showError } from "./errors.ts";
 import type { Session } from "./session.ts";
 import { formatTime, t } from "./texts.ts";
 
@@ -23,6 +23,7 @@ const STEPS = 200;
 export function openSubscriptions(session: Session, onChange: () => void): void {
   const { body } = openDialog(t("subscriptions"), t("close"), "subscribe");
   const list = h("ul", { class: "entries" });
+  const note = h("p", { class: "hint", role: "status", hidden: true }, t("stillEverything"));
   const formula = h("input", { id: "formula", type: "text", autocomplete: "off", autocapitalize: "none", spellcheck: "false", placeholder: t("formulaHint"), "aria-describedby": "explained" });
   const explained = h("p", { id: "explained", class: "hint", "aria-live": "polite" });
   const tags = h("div", { class: "chips", role: "group", "aria-label": t("tags") });
@@ -39,11 +40,13 @@ export function openSubscriptions(session: Session, onChange: () => void): void 
           {},
           h("div", {}, h("strong", {}, entry.query === "gallery" ? t("everything") : entry.query), h("span", { class: "quiet" }, describeFrame(entry.start_us, entry.end_us))),
           button(`${t("remove")}: ${entry.query}`, () => {
-            void session.client.send("DELETE", `subscriptions/${entry.id}`).then(load).then(onChange);
+            void session.client.send("DELETE", `subscriptions/${entry.id}`).then(load).then(onChange, showError);
           }, { icon: "trash", quiet: true, kind: "plain" }),
         ),
       ),
     );
+    const everything = entries.some((entry) => entry.query === "gallery" && entry.start_us === null && entry.end_us === null);
+    note.hidden = !everything || entries.length < 2;
   }
 
   async function subscribe(): Promise<void> {
@@ -57,7 +60,7 @@ export function openSubscriptions(session: Session, onChange: () => void): void 
       await load();
       onChange();
     } catch (error) {
-      toast(error instanceof Error ? error.message : String(error), "bad");
+      showError(error);
     }
   }
 
@@ -77,7 +80,7 @@ export function openSubscriptions(session: Session, onChange: () => void): void 
         frame.show(await session.client.get<Timeline>(`timeline?query=${encodeURIComponent(query)}`));
       } catch (error) {
         explained.className = "hint bad";
-        explained.textContent = error instanceof GalleryError ? error.message : String(error);
+        explained.textContent = errorText(error);
       }
     }, 150);
   }
@@ -105,15 +108,16 @@ export function openSubscriptions(session: Session, onChange: () => void): void 
 
   body.append(
     list,
+    note,
     h("div", { class: "field" }, h("label", { for: "formula" }, t("formula")), formula, explained, h("p", { class: "hint" }, t("clickTags")), tags),
     frame.element,
     h("div", { class: "dialog-foot" }, go),
   );
-  void load();
+  void load().catch(showError);
   void session.client.get<{ tag: string; count: number }[]>("tags").then((around) => {
     tags.append(...around.slice(0, 24).map(({ tag }) => h("button", { type: "button", class: "chip", "data-tag": tag, "aria-pressed": "false", onclick: () => cycle(tag) }, `#${tag}`)));
-  });
-  void session.client.get<Timeline>("timeline").then((timeline) => frame.show(timeline));
+  }, showError);
+  void session.client.get<Timeline>("timeline").then((timeline) => frame.show(timeline), showError);
 }
 
 function describeFrame(start: number | null, end: number | null): string {

@@ -1,7 +1,8 @@
 /** Tiles of the grid: photos of the gallery, and those that are only in this browser. */
 
-import type { GalleryClient, Photo } from "./client.ts";
+import type { GalleryClient, PendingPhoto, Photo } from "./client.ts";
 import { h, icon } from "./dom.ts";
+import { messageOf } from "./errors.ts";
 import { kindOf, nameOf, shortLine, shownTags } from "./photo_text.ts";
 import { preview } from "./publish.ts";
 import type { QueuedPhoto } from "./queue.ts";
@@ -47,11 +48,22 @@ export function photoTile(photo: Photo, client: GalleryClient, choice: TileChoic
   );
 }
 
+/** The thumbnail of a photo that waits for approval; its name if it has none. */
+export function pendingPicture(photo: PendingPhoto, client: GalleryClient): HTMLElement {
+  if (photo.has_thumbnail) return h("img", { src: client.pendingUrl(photo.id), alt: photo.title || t("photo"), decoding: "async" });
+  return h("span", { class: "no-picture" }, icon("file"), h("span", { class: "file-name" }, photo.title || photo.file_name || t("file")));
+}
+
+/** A photo of this guest that others see once it is approved. */
+export function pendingTile(photo: PendingPhoto, client: GalleryClient, choice: TileChoice): HTMLElement {
+  return tile(choice, " queued", pendingPicture(photo, client), h("span", { class: "tile-line" }, t("pending")), h("span", { class: "tile-mark" }, icon("clock")));
+}
+
 /** A photo that is only in this browser, and how far its upload is. */
 export function queuedTile(photo: QueuedPhoto, choice: TileChoice): HTMLElement {
   const failed = photo.state === "failed";
   const state = t(STATES[photo.state] ?? "waiting");
   const share = photo.blob.size ? Math.round((photo.sent / photo.blob.size) * 100) : 0;
-  const line = photo.state === "sending" ? `${state} ${share} %` : failed && photo.message ? photo.message : state;
+  const line = photo.state === "sending" ? `${state} ${share} %` : failed && photo.message ? messageOf(photo.code, photo.message) : state;
   return tile(choice, " queued", preview(photo), h("span", { class: `tile-line${failed ? " bad" : ""}` }, line));
 }

@@ -2,6 +2,7 @@
 
 import type { Photo } from "./client.ts";
 import { button, h, icon, openDialog, toast } from "./dom.ts";
+import { showError } from "./errors.ts";
 import { altOf, authorOf, kindOf, shownTags } from "./photo_text.ts";
 import type { Session } from "./session.ts";
 import { formatSize, formatTime, t } from "./texts.ts";
@@ -29,7 +30,7 @@ export function openViewer(session: Session, start: Photo, actions: ViewerAction
     try {
       await action();
     } catch (error) {
-      toast(error instanceof Error ? error.message : String(error), "bad");
+      showError(error);
     }
   };
 
@@ -79,17 +80,21 @@ export function openViewer(session: Session, start: Photo, actions: ViewerAction
     const mark = photo.mark ?? "";
     const bar = h("div", { class: "actions" });
     const full = photo.here || mark === "downloaded";
+    if (full) bar.append(h("a", { class: "button primary", href: client.objectUrl(key, true), download: "" }, icon("download"), h("span", {}, t("save"))));
     if (mark !== "downloaded" && !photo.mine) {
-      const download = button(t("downloadSize", { size: formatSize(size ?? 0) }), () => {
+      const label = photo.here ? t("keep") : t("downloadSize", { size: formatSize(size ?? 0) });
+      const download = button(label, () => {
         download.disabled = true;
         download.querySelector("span")!.textContent = t("downloading");
         void attempt(() => client.setMark([key], "downloaded").then(() => toast(t("downloaded")))).finally(() => {
           download.disabled = false;
           draw();
         });
-      }, { icon: "download", kind: "primary" });
+      }, photo.here ? { icon: "check" } : { icon: "download", kind: "primary" });
       bar.append(download);
-      if (mark === "near") bar.append(h("p", { class: "hint" }, icon("clock"), t("waitingNear")));
+      if (photo.here) {
+        // it is at this device already: nothing to wait for
+      } else if (mark === "near") bar.append(h("p", { class: "hint" }, icon("clock"), t("waitingNear")));
       else bar.append(button(t("whenNear"), () => void attempt(() => client.setMark([key], "near")), { icon: "clock" }));
       if (mark === "discarded") bar.append(button(t("restore"), () => void attempt(() => client.setMark([key], "")), { icon: "check" }));
       else
@@ -102,7 +107,6 @@ export function openViewer(session: Session, start: Photo, actions: ViewerAction
           } else close();
         }, { icon: "close" }));
     }
-    if (full) bar.append(h("a", { class: "button", href: client.objectUrl(key, true), download: "" }, icon("download"), h("span", {}, t("save"))));
     if (photo.mine || (session.may("host") && photo.here)) {
       bar.append(button(t("delete"), () => {
         if (window.confirm(t("deleteAsk"))) void attempt(() => client.delete(key).then(close));

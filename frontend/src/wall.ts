@@ -55,7 +55,7 @@ export async function showWall(me: Me): Promise<void> {
   step();
   window.setInterval(step, LARGE_MS);
   eventFeed().listeners.add((event) => {
-    if (event.kind === "reset" || event.kind === "gone") return void load().then(step);
+    if (event.kind === "reset" || event.kind === "gone") return void load().then(step, () => {});
     const photo = event.facts.item as Photo | undefined;
     if (event.kind !== "item" || event.facts.world !== client.world || !photo || photo.hidden) return;
     if (!photo.card.has_thumbnail || photos.some((one) => one.card.key === photo.card.key)) return;

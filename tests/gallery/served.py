@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,15 @@ def a_jpeg(number: int = 0, size: tuple[int, int] = (64, 48), **options: Any) ->
     out = io.BytesIO()
     Image.new("RGB", size, (number * 37 % 256, 120, number * 91 % 256)).save(out, "JPEG", **options)
     return out.getvalue()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
 
 
 class Visitor:

@@ -62,3 +62,20 @@ def test_texts_of_both_languages_have_the_same_places_for_values(name: str) -> N
         assert set(re.findall(r"\{\w+\}", text)) == set(re.findall(r"\{\w+\}", portuguese[name])), (
             name
         )
+
+
+FOR_PROGRAMS = {
+    *("bad_body", "bad_header", "bad_limit", "bad_mark", "bad_position", "bad_rights", "bad_view"),
+    *("bad_type", "bad_version", "bad_range", "wrong_offset", "wrong_host", "wrong_origin"),
+    *("too_long", "complete", "no_thumbnail"),
+}
+"""Codes of errors that only a wrong program meets."""
+
+
+def test_every_error_that_people_meet_is_said_in_portuguese() -> None:
+    source = (FRONTEND / "src/errors.ts").read_text("utf-8")
+    said = set(re.findall(r'^  (\w+): "', source, re.M))
+    web = [path.read_text("utf-8") for path in (ROOT / "src/thyme/gallery").rglob("*.py")]
+    codes = {code for text in web for code in re.findall(r'RefusedError\(\s*\d+, "(\w+)"', text)}
+    assert codes
+    assert codes - said == FOR_PROGRAMS

@@ -126,3 +126,43 @@ def test_older_photos_appear_while_one_scrolls_and_few_tiles_are_in_the_page(
         assert problems == []
 
     asyncio.run(story())
+
+
+def test_a_photo_that_waits_for_approval_is_seen_by_its_author_and_by_who_approves(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        problems: list[str] = []
+        async with a_gallery(tmp_path / "g", approval=True) as place, a_browser() as browser:
+            laptop = await a_page(browser, problems, **WIDE)
+            await laptop.goto(place.served.url)
+            phone = await a_page(browser, problems, **PHONE)
+            await phone.goto(place.served.invitation_url)
+            await phone.fill("#name", "Ana")
+            await phone.click("button[type=submit]")
+            await phone.wait_for_selector(".tabs")
+            (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
+            await publish(phone, [*some_photos(tmp_path, 2), tmp_path / "notes.pdf"], "goal", "")
+            await phone.wait_for_selector(".tile.queued:has-text('Waiting for approval') >> nth=2")
+            await phone.wait_for_selector(".uploads", state="hidden")
+            host = await place.host()
+            assert await host.items("wall") == []
+
+            await laptop.click(".people-button.alert")
+            await laptop.click(".pending-photo:has(img) >> nth=0 >> text=Approve")
+            await laptop.wait_for_selector(".pending-photo >> nth=1")
+            await laptop.click(".pending-photo:has(img) >> text=Reject")
+            await laptop.wait_for_selector(".pending-photo:has(img)", state="detached")
+            await phone.wait_for_selector(".tile:not(.queued) img")
+            await phone.wait_for_selector(".tile.queued:has(img)", state="detached")
+
+            await phone.evaluate("window.confirm = () => true")
+            await phone.click(".tile.queued:has-text('notes.pdf')")  # its author takes it back
+            await phone.wait_for_selector(".tile.queued", state="detached")
+            await laptop.wait_for_selector(".pending-photo", state="detached")
+            await laptop.keyboard.press("Escape")
+            await laptop.wait_for_selector(".people-button:not(.alert)")
+            assert len(await host.items("wall")) == 1
+        assert problems == []
+
+    asyncio.run(story())

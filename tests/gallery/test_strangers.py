@@ -56,6 +56,7 @@ def test_who_has_not_joined_gets_nothing_on_any_route(tmp_path: Path) -> None:
                 "GET /generate_204",
                 "GET /hotspot-detect.html",
                 "POST /api/join",
+                "POST /api/visit",
                 "OPTIONS /api/w/{world}/uploads",
             }
 

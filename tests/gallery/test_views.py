@@ -6,13 +6,26 @@ from __future__ import annotations
 import asyncio
 import io
 import zipfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.daemon.pages import a_node
-from tests.gallery.served import WORLD, GalleryUnderTest, Visitor, a_gallery, a_jpeg
+import pytest
+
+from tests.daemon.pages import a_node, a_place
+from tests.gallery.served import (
+    WORLD,
+    GalleryUnderTest,
+    Visitor,
+    a_gallery,
+    a_jpeg,
+    add_gallery,
+    until,
+)
+from tests.live.nodes import free_group
 from thyme.gallery.settings import GallerySettings
+from thyme.gallery.web.gallery_world import GalleryWorld
 from thyme.gallery.web.server import serve_gallery
 
 BASE = f"/api/w/{WORLD}"
@@ -68,7 +81,7 @@ def test_photos_of_one_person_tags_around_and_the_time_line(tmp_path: Path) -> N
             assert sum(line["counts"]) == 1
             _, status = await host.ask("GET", f"{BASE}/status")
             assert (status["photos"], status["own"]) == (3, 3)
-            assert status["storage"]["objects"] == 3
+            assert (status["kept"], status["storage"]["full"]) == ({}, False)
 
     asyncio.run(story())
 
@@ -114,5 +127,51 @@ def test_galleries_side_by_side_are_separate(tmp_path: Path) -> None:
             assert other["items"] == []
             assert (await host.ask("GET", "/api/w/porto/tags"))[1] == []
             assert (await host.ask("GET", "/api/w/faro/items"))[0] == 404
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "comes",
+    [
+        lambda status, owner: {**status, "base_station": "tower"},
+        lambda status, owner: {**status, "neighbours": [{"node": owner}]},
+    ],
+    ids=["a station", "its device in the same Wi-Fi"],
+)
+def test_a_postponed_download_waits_until_its_device_or_a_station_is_near(
+    tmp_path: Path, comes: Callable[..., dict[str, Any]]
+) -> None:
+    async def story() -> None:
+        group = free_group()
+        async with AsyncExitStack() as stack:
+            one = await stack.enter_async_context(a_node(network=a_place(group)))
+            two = await stack.enter_async_context(
+                a_node(network=a_place(group), create=False, world_id=None)
+            )
+            here = await add_gallery(stack, tmp_path / "1", one)
+            there = await add_gallery(stack, tmp_path / "2", two, copies_bytes_max=0)
+            await (await here.host()).upload(a_jpeg(), title="a goal")
+            eva = await there.guest("Eva")
+            [item] = await eva.wait_for_items(1)
+            owner, asked, is_near = one.host.node_id.hex(), 0, False
+            real = GalleryWorld.status
+
+            async def status(world: GalleryWorld) -> dict[str, Any] | None:
+                nonlocal asked
+                asked += 1
+                found = await real(world)
+                assert found is not None
+                far = {**found, "neighbours": [], "base_station": None}
+                return comes(far, owner) if is_near else far
+
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(GalleryWorld, "status", status)
+            marks = {"keys": [item["card"]["key"]], "mark": "near"}
+            assert (await eva.ask("POST", f"{BASE}/marks", json=marks))[0] == 204
+            await until(lambda: asked >= 2)
+            assert [item["mark"] for item in await eva.items()] == ["near"]
+            is_near = True
+            await eva.wait_for_items(1, "downloads")
 
     asyncio.run(story())

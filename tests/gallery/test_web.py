@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,9 @@ from PIL import Image
 
 import thyme
 from tests.daemon.pages import a_node, a_place
-from tests.gallery.served import WORLD, a_gallery, a_jpeg, add_gallery, tus_headers
+from tests.gallery.served import WORLD, a_gallery, a_jpeg, add_gallery, tus_headers, until
 from tests.live.nodes import free_group
 from thyme import gallery
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition."""
-    async with asyncio.timeout(60):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.02)
 
 
 async def read_event(stream: Any, kind: str) -> dict[str, Any]:

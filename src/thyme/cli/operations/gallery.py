@@ -83,6 +83,9 @@ def add_to(commands: Subparsers) -> None:
         help="how many photos each guest may publish (default: 1000)")  # fmt: skip
     parser.add_argument("--file-bytes", metavar="N", default="2G",
         help="size limit of one file (default: 2G)")  # fmt: skip
+    parser.add_argument("--keep", metavar="N", default="2G",
+        help="how much to keep of the photos of other devices, so that they outlive their device; "
+        "0 for nothing (default: 2G)")  # fmt: skip
     parser.add_argument("--visit", metavar="SPAN", default="7d",
         help="how long a guest stays known (default: 7d)")  # fmt: skip
     parser.add_argument("--control", metavar="A:PORT",
@@ -231,6 +234,7 @@ def _settings(args: Namespace, folder: Path, urls: list[tuple[str, str]]) -> Gal
         guest_bytes_max=parse_bytes(args.guest_bytes, "--guest-bytes"),
         guest_photos_max=args.guest_photos,
         upload_bytes_max=parse_bytes(args.file_bytes, "--file-bytes"),
+        copies_bytes_max=0 if args.keep == "0" else parse_bytes(args.keep, "--keep"),
         session_s=parse_span(args.visit).total_seconds(),
     )
 

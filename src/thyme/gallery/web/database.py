@@ -38,6 +38,14 @@ CREATE TABLE IF NOT EXISTS subscriptions (
 CREATE TABLE IF NOT EXISTS pending (
     id TEXT PRIMARY KEY, world TEXT NOT NULL, guest TEXT NOT NULL, bytes INTEGER NOT NULL,
     entry BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS peers (
+    world TEXT NOT NULL, owner TEXT NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (world, owner));
+CREATE TABLE IF NOT EXISTS visitors (
+    issuer BLOB NOT NULL, visitor TEXT NOT NULL, guest TEXT NOT NULL,
+    PRIMARY KEY (issuer, visitor));
+CREATE TABLE IF NOT EXISTS copies (
+    world TEXT NOT NULL, key TEXT NOT NULL, bytes INTEGER NOT NULL,
+    wanted INTEGER NOT NULL, PRIMARY KEY (world, key));
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 

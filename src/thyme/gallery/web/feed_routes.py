@@ -174,8 +174,10 @@ class FeedRoutes:
         nodes: dict[str, int] = {}
         for card in world.catalogue.newest_first():
             nodes[card.owner] = nodes.get(card.owner, 0) + 1
+        kept = await world.kept_for_others()
         return json_response(
             {
+                "kept": {node: {"photos": n, "bytes": size} for node, (n, size) in kept.items()},
                 "connected": world.is_connected and status is not None,
                 "node": world.node_id,
                 "photos": len(world.catalogue),

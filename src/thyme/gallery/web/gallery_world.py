@@ -31,18 +31,22 @@ from thyme import (
     connect,
     errors,
 )
-from thyme.api.remote import fetch_status
+from thyme.api.remote import fetch_shares, fetch_status
 from thyme.gallery.photos import GALLERY_TAG, insert_photo
 from thyme.gallery.summary import PhotoSummary
 from thyme.gallery.web.catalogue import Card, PhotoCatalogue
 from thyme.gallery.web.database import GalleryDatabase
 from thyme.gallery.web.feed import Feed
+from thyme.gallery.web.peers.copies import PhotoCopies
+from thyme.gallery.web.peers.directory import PeerDirectory
 from thyme.gallery.web.responses import RefusedError
 
 _PAGE = 500
 _RECONNECT_S_MIN, _RECONNECT_S_MAX = 0.2, 5.0
 _GONE_STATES = ("deleted", "expired", "evicted")
 _STATUS_S_MAX = 5.0
+_CHECK_S_MAX, _CHECK_AWAY_S_MAX = 10.0, 1.0
+"""How long a node that is near, or is not, is asked whether it deleted a photo."""
 _log = logging.getLogger("thyme")
 
 
@@ -67,10 +71,14 @@ _as_query = lru_cache(1_000)(Query)
 class GalleryWorld:
     """One world of a gallery."""
 
-    def __init__(self, name: str, url: str, database: GalleryDatabase, feed: Feed) -> None:
+    def __init__(
+        self, name: str, url: str, database: GalleryDatabase, feed: Feed, folder: Path
+    ) -> None:
         self.name = name
         self.url = url
         self.catalogue = PhotoCatalogue(database, name)
+        self.copies = PhotoCopies(database, name, folder / "copies")
+        self.directory = PeerDirectory(database, name, feed)
         self._feed = feed
         self._world: World | None = None
         self._connected = asyncio.Event()
@@ -103,6 +111,7 @@ class GalleryWorld:
         self._world = world
         self._connected.set()
         self._feed.emit("status", world=self.name)
+        peers = asyncio.create_task(self.directory.run(world))
         try:
             for interest in self._interests:
                 self._interests[interest] = asyncio.create_task(self._read(world, interest))
@@ -113,10 +122,21 @@ class GalleryWorld:
             self._world = None
             self._connected.clear()
             self._feed.emit("status", world=self.name)
-            tasks = [task for task in self._interests.values() if task is not None]
+            tasks = [peers, *(task for task in self._interests.values() if task is not None)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether only nodes that know the secret of the world take part in it."""
+        return self.joined_now().info.closed
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether the nodes of the world store objects together, in cells."""
+        info = None if self._world is None else self._world.info
+        return info is not None and (info.area is not None or info.cells is not None)
 
     async def joined(self) -> World:
         """The world, once the node answers."""
@@ -204,8 +224,19 @@ class GalleryWorld:
             self.forget(key)
         return None
 
+    async def check_copy(self, key: str) -> None:
+        """Removes a copied photo that its owner deleted, if the owner can be asked."""
+        status, card = await self.status(), self.catalogue.get(key)
+        if status is None or card is None or self._world is None:
+            return
+        near = any(entry["node"] == card.owner for entry in status["neighbours"])
+        with suppress(ThymeError, TimeoutError):
+            async with asyncio.timeout(_CHECK_S_MAX if near else _CHECK_AWAY_S_MAX):
+                await self.check(key)
+
     def forget(self, key: str) -> None:
         """Removes a photo from the catalogue and from open pages."""
+        self.copies.remove(key)
         if self.catalogue.remove(key):
             self._feed.emit("gone", world=self.name, key=key)
 
@@ -234,12 +265,29 @@ class GalleryWorld:
         metadata = self.catalogue.metadata(key)
         if metadata is None:
             raise RefusedError(404, "not_found", "there is no such photo; it may have been deleted")
+        if key in self.copies and start == 0:
+            await self.check_copy(key)
+        if key in self.copies:
+            async for piece in self.copies.read(
+                key, start, metadata.size if stop is None else stop
+            ):
+                yield piece
+            return
         try:
             async for piece in self.joined_now().read(metadata, start, stop):
                 yield piece
         except errors.NotFoundError:
             await self.check(key)
             raise
+
+    async def copy(self, key: str, *, wanted: bool) -> None:
+        """Keeps the bytes of a photo of another node here, also when that node is gone."""
+        card = self.catalogue.get(key)
+        if card is None or card.owner != self.node_id:
+            size = 0 if card is None else card.size
+            await self.copies.add(key, size, self.read(key), wanted=wanted)
+            if key not in self.catalogue:  # it was deleted meanwhile
+                self.copies.remove(key)
 
     @property
     def node_id(self) -> str | None:
@@ -255,3 +303,26 @@ class GalleryWorld:
             except (ThymeError, TimeoutError):
                 return None
         return found
+
+    async def kept_for_others(self) -> dict[str, tuple[int, int]]:
+        """Number and bytes of what is kept here for each other node: replicas and copies."""
+        kept = await self._replicas()
+        for key, copy in self.copies.items():
+            card = self.catalogue.get(key)
+            if card is not None:
+                photos, size = kept.get(card.owner, (0, 0))
+                kept[card.owner] = photos + 1, size + copy.bytes
+        return kept
+
+    async def _replicas(self) -> dict[str, tuple[int, int]]:
+        """Number and bytes of the replicas that the node stores for each other node (D14)."""
+        if not self.has_cells:
+            return {}
+        timeout = aiohttp.ClientTimeout(total=_STATUS_S_MAX)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            try:
+                authors = (await fetch_shares(session, self.url)).authors
+            except (ThymeError, TimeoutError):
+                return {}
+        own = self.node_id
+        return {a.node: (a.objects, a.bytes) for a in authors if a.objects and a.node != own}

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from thyme.gallery.web.guests import Guest
 from thyme.gallery.web.responses import RefusedError, json_response, read_json
-from thyme.gallery.web.security import GUEST, Door, GalleryRoute
+from thyme.gallery.web.security import GUEST, Door, GalleryRoute, set_session_cookie
 from thyme.gallery.web.state import GalleryState
 
 _CODE_CHARS_MAX = 500
@@ -78,17 +78,11 @@ class GuestRoutes:
     async def join(self, request: web.Request) -> web.StreamResponse:
         body = await read_json(request, JoinBody)
         address = request.remote or ""
-        guest, secret = self._state.guests.join(body.token, body.name, address)
+        old = request.cookies.get(self._door.cookie, "")
+        guest, secret = self._state.guests.join(body.token, body.name, address, old)
         self._state.subscribe_newcomer(guest.id)
         response = json_response(self._describe(guest), 201)
-        response.set_cookie(
-            self._door.cookie,
-            secret,
-            max_age=int(self._state.settings.session_s),
-            httponly=True,
-            samesite="Strict",
-            secure=self._door.scheme == "https",
-        )
+        set_session_cookie(response, self._door, secret, self._state.settings.session_s)
         return response
 
     async def show_me(self, request: web.Request) -> web.StreamResponse:
@@ -102,6 +96,7 @@ class GuestRoutes:
             "name": guest.name,
             "rights": guest.rights,
             "local": self._door.is_local,
+            "visitor": self._state.guests.is_visitor(guest.id),
             "encrypted": self._door.scheme == "https",
             "approval": settings.approval,
             "photos": photos,
@@ -115,6 +110,8 @@ class GuestRoutes:
     async def rename(self, request: web.Request) -> web.StreamResponse:
         body = await read_json(request, NameBody)
         self._state.guests.rename(request[GUEST], body.name)
+        if request[GUEST].may("host"):
+            self._state.announce(self._lan_url)
         return web.Response(status=204)
 
     async def leave(self, request: web.Request) -> web.StreamResponse:
@@ -134,6 +131,9 @@ class GuestRoutes:
         return {"url": url, "svg": _draw(url)}
 
     async def show_invitation(self, request: web.Request) -> web.StreamResponse:
+        """The invitation, for guests who have the right that it gives."""
+        if not request[GUEST].may(self._state.settings.guest_rights):
+            raise RefusedError(403, "no_right", "ask the host for the code of this gallery")
         return json_response(self._link(self._state.guests.invitation()))
 
     async def renew_invitation(self, request: web.Request) -> web.StreamResponse:
@@ -156,7 +156,8 @@ class GuestRoutes:
         found = []
         for guest in self._state.guests.all():
             photos, size = self._state.usage(guest.id)
-            found.append({**msgspec.to_builtins(guest), "photos": photos, "bytes": size})
+            facts = {"photos": photos, "bytes": size, "origin": self._state.origin(guest.id)}
+            found.append({**msgspec.to_builtins(guest), **facts})
         return json_response(found)
 
     async def change(self, request: web.Request) -> web.StreamResponse:

@@ -24,6 +24,8 @@ _TOKEN_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 _TOKEN_CHARS = 10
 _WRONG_TRIES_MAX = 10
 _WRONG_TRIES_S = 60.0
+VISITORS_MAX = 200
+"""How many guests of another gallery are let in."""
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +97,12 @@ class Guests:
         )
         return token
 
-    def join(self, token: str, name: str, address: str) -> tuple[Guest, str]:
-        """Takes in a guest with an invitation; returns the guest and the session's secret."""
-        self._check_tries(address)
+    def join(self, token: str, name: str, address: str, old_secret: str = "") -> tuple[Guest, str]:
+        """Takes in a guest with an invitation; returns the guest and the session's secret.
+
+        A visitor from another gallery, known by the session, becomes a guest of this one.
+        """
+        self.check_tries(address)
         shown = clean_text(name, NAME_CHARS_MAX)
         if not shown:
             raise RefusedError(400, "no_name", "a name is needed, so that others know who you are")
@@ -105,16 +110,26 @@ class Guests:
             "SELECT rights, once, used FROM invitations WHERE token = ?", token
         )
         if row is None:
-            self._wrong_tries.setdefault(address, deque(maxlen=100)).append(time.time())
+            self.count_wrong_try(address)
             raise RefusedError(403, "bad_invitation", "this invitation is not valid: scan again")
         rights, once, used = row
         if once and used:
             raise RefusedError(403, "used_invitation", "this invitation was used: get a new one")
         self._database.execute("UPDATE invitations SET used = used + 1 WHERE token = ?", token)
-        guest = self._add(secrets.token_hex(8), shown, rights)
+        visitor = self._find_visitor(old_secret)
+        if visitor is None:
+            guest = self._add(secrets.token_hex(8), shown, rights)
+        else:
+            self._database.execute("DELETE FROM visitors WHERE guest = ?", visitor.id)
+            self.change(visitor.id, rights=rights, blocked=None)
+            guest = self.find(visitor.id) or visitor
         return guest, self._open_session(guest)
 
-    def _check_tries(self, address: str) -> None:
+    def count_wrong_try(self, address: str) -> None:
+        """Counts a wrong invitation or pass from an address."""
+        self._wrong_tries.setdefault(address, deque(maxlen=100)).append(time.time())
+
+    def check_tries(self, address: str) -> None:
         """Refuses an address with many wrong invitations in the last minute."""
         tries = self._wrong_tries.get(address, deque())
         while tries and tries[0] < time.time() - _WRONG_TRIES_S:
@@ -128,6 +143,43 @@ class Guests:
             "INSERT INTO guests VALUES (?, ?, ?, 0, ?)", guest_id, name, rights, time.time()
         )
         return guest
+
+    # Visitors: guests of other galleries
+
+    def visit(self, issuer: bytes, visitor: str, name: str, rights: str) -> tuple[Guest, str]:
+        """Takes in a guest of another gallery, each as one guest with one session here."""
+        row = self._database.row(
+            "SELECT guest FROM visitors WHERE issuer = ? AND visitor = ?", issuer, visitor
+        )
+        guest = None if row is None else self.find(row[0])
+        if guest is None:
+            count = self._database.row("SELECT count(*) FROM visitors WHERE issuer = ?", issuer)
+            if count is not None and count[0] >= VISITORS_MAX:
+                raise RefusedError(429, "too_many", "too many guests of that gallery are here")
+            guest = self._add(secrets.token_hex(8), clean_text(name, NAME_CHARS_MAX), rights)
+            self._database.execute(
+                "INSERT INTO visitors VALUES (?, ?, ?)", issuer, visitor, guest.id
+            )
+        if guest.blocked:
+            raise RefusedError(403, "blocked", "the host has blocked you in this gallery")
+        self._database.execute("DELETE FROM sessions WHERE guest = ?", guest.id)
+        return guest, self._open_session(guest)
+
+    def issuer_of(self, guest_id: str) -> bytes | None:
+        """The key of the gallery from which a visitor came; None for other guests."""
+        row = self._database.row("SELECT issuer FROM visitors WHERE guest = ?", guest_id)
+        return None if row is None else bytes(row[0])
+
+    def is_visitor(self, guest_id: str) -> bool:
+        """Whether a guest came with a pass of another gallery."""
+        return self.issuer_of(guest_id) is not None
+
+    def _find_visitor(self, secret: str) -> Guest | None:
+        try:
+            guest = self.find_session(secret)
+        except RefusedError:
+            return None
+        return guest if self.is_visitor(guest.id) and not guest.blocked else None
 
     # Sessions
 

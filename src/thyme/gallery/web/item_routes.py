@@ -168,8 +168,7 @@ class ItemRoutes:
             if key not in world.catalogue:
                 raise RefusedError(404, "not_found", "there is no such photo any more")
             if body.mark == "downloaded":
-                async for _ in world.read(key):
-                    pass
+                await world.copy(key, wanted=True)
             self._state.set_mark(request[GUEST].id, world.name, key, body.mark)
         return web.Response(status=204)
 
@@ -188,14 +187,14 @@ class ItemRoutes:
                     card = world.catalogue.get(key)
                     if card is None:
                         continue
-                    if status["base_station"] or card.owner in (*near, status["node"]):
+                    is_near = status["base_station"] or card.owner in (*near, status["node"])
+                    if is_near or key in world.copies:
                         await self._download(world, guest, key)
 
     async def _download(self, world: GalleryWorld, guest: str, key: str) -> None:
         try:
-            async for _ in world.read(key):
-                pass
-        except (ThymeError, RefusedError):
+            await world.copy(key, wanted=True)
+        except (ThymeError, RefusedError, OSError):
             return  # it is tried again
         self._state.set_mark(guest, world.name, key, "downloaded")
 
@@ -249,6 +248,8 @@ class ItemRoutes:
                 "id": photo.id,
                 "title": photo.summary.title,
                 "by": photo.summary.by,
+                "file_name": photo.summary.file_name,
+                "has_thumbnail": bool(photo.summary.thumbnail),
                 "tags": photo.tags,
                 "mine": photo.guest == request[GUEST].id,
             }
@@ -262,6 +263,8 @@ class ItemRoutes:
         guest = request[GUEST]
         if photo.guest != guest.id and not guest.may("approve"):
             raise RefusedError(404, "not_found", "this photo does not wait any more")
+        if not photo.summary.thumbnail:
+            raise RefusedError(404, "no_thumbnail", "this object has no thumbnail")
         return web.Response(
             body=photo.summary.thumbnail,
             content_type="image/webp",

@@ -70,13 +70,14 @@ class Publisher:
             try:
                 await self._handle(upload)
             except (PictureError, ThymeError) as error:
-                self.uploads.finish(upload, "failed", message=str(error))
+                self.uploads.finish(upload, "failed", message=str(error), code=error.code)
             except OSError as error:
                 message = f"the disk of the gallery failed: {error.strerror}"
-                self.uploads.finish(upload, "failed", message=message)
+                self.uploads.finish(upload, "failed", message=message, code="disk")
             except Exception:
                 _log.exception("an upload could not be published")
-                self.uploads.finish(upload, "failed", message="internal error of the gallery")
+                message = "internal error of the gallery"
+                self.uploads.finish(upload, "failed", message=message, code="error")
 
     async def _expire(self) -> None:
         while True:
@@ -87,7 +88,8 @@ class Publisher:
         world = self._state.worlds.get(upload.world)
         guest = self._state.guests.find(upload.guest)
         if world is None or guest is None or guest.blocked:
-            self.uploads.finish(upload, "failed", message="you may not publish here")
+            message = "you may not publish here"
+            self.uploads.finish(upload, "failed", message=message, code="no_right")
             return
         path = self.uploads.path(upload)
         facts = await self._worker.prepare(

@@ -106,6 +106,20 @@ def _check_origin(request: web.Request, door: Door) -> None:
         raise RefusedError(403, "wrong_origin", "a page of another origin may not use this gallery")
 
 
+def set_session_cookie(
+    response: web.StreamResponse, door: Door, secret: str, session_s: float
+) -> None:
+    """Gives a browser the secret of its guest's session."""
+    response.set_cookie(
+        door.cookie,
+        secret,
+        max_age=int(session_s),
+        httponly=True,
+        samesite="Strict",
+        secure=door.scheme == "https",
+    )
+
+
 async def add_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
     """Adds the headers that protect the pages, unless a handler has set stricter ones."""
     for name, value in HEADERS.items():

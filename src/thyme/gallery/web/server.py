@@ -23,6 +23,7 @@ from thyme.gallery.settings import GallerySettings
 from thyme.gallery.web.feed_routes import FeedRoutes
 from thyme.gallery.web.guest_routes import GuestRoutes
 from thyme.gallery.web.item_routes import ItemRoutes
+from thyme.gallery.web.peers.routes import PeerRoutes
 from thyme.gallery.web.publisher import Publisher
 from thyme.gallery.web.responses import RefusedError, error_middleware
 from thyme.gallery.web.security import Door, GalleryRoute, add_headers, make_security
@@ -72,19 +73,20 @@ async def serve_gallery(settings: GallerySettings) -> AsyncIterator[ServedGaller
     publisher = Publisher(state)
     items = ItemRoutes(state, publisher)
     runners: list[web.AppRunner] = []
-    tasks = [
-        asyncio.create_task(job)
-        for job in (
-            *(world.run() for world in state.worlds.values()),
-            publisher.run(),
-            items.run_postponed_downloads(),
-        )
-    ]
+    tasks: list[asyncio.Task[None]] = []
     try:
         lan_url = None
         if settings.lan is not None:
             lan_url = await _listen(settings, state, items, runners, settings.lan, None)
         url = await _listen(settings, state, items, runners, settings.local, lan_url, local=True)
+        state.announce(lan_url)
+        jobs = (
+            *(world.run() for world in state.worlds.values()),
+            *(copier.run() for copier in state.copiers.values()),
+            publisher.run(),
+            items.run_postponed_downloads(),
+        )
+        tasks += [asyncio.create_task(job) for job in jobs]
         yield ServedGallery(state=state, url=url, lan_url=lan_url, publisher=publisher)
     finally:
         for task in tasks:
@@ -155,6 +157,7 @@ def all_routes(
         GalleryRoute("GET", "/generate_204", "", answer_probe),
         GalleryRoute("GET", "/hotspot-detect.html", "", answer_probe),
         *GuestRoutes(state, door, lan_url).routes,
+        *PeerRoutes(state, door).routes,
         *FeedRoutes(state).routes,
         *items.routes,
         *map_routes(state),

@@ -11,12 +11,15 @@ from typing import Any
 
 import msgspec
 
-from thyme.gallery.settings import GallerySettings
+from thyme.gallery.settings import HOST_NAME, GallerySettings
 from thyme.gallery.web.catalogue import Card, Position
 from thyme.gallery.web.database import GalleryDatabase
 from thyme.gallery.web.feed import Feed, FeedEvent
 from thyme.gallery.web.gallery_world import GalleryWorld, Interest
 from thyme.gallery.web.guests import Guest, Guests
+from thyme.gallery.web.peers.announcement import Announcement
+from thyme.gallery.web.peers.copier import PhotoCopier
+from thyme.gallery.web.peers.passes import PassSigner
 from thyme.gallery.web.responses import RefusedError
 
 VIEWS = ("available", "downloads", "publications", "hidden", "wall")
@@ -52,13 +55,20 @@ class GalleryState:
     """The worlds, guests and marks of a gallery server."""
 
     def __init__(self, settings: GallerySettings) -> None:
-        settings.folder.mkdir(parents=True, exist_ok=True)
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.folder.chmod(0o700)  # it has invitations and a key
         self.settings = settings
         self.database = GalleryDatabase(settings.folder / "gallery.sqlite")
         self.feed = Feed()
         self.guests = Guests(self.database, settings)
         self.worlds = {
-            name: GalleryWorld(name, url, self.database, self.feed) for name, url in settings.nodes
+            name: GalleryWorld(name, url, self.database, self.feed, settings.folder)
+            for name, url in settings.nodes
+        }
+        self.signer = PassSigner(self.database)
+        self.copiers = {
+            name: PhotoCopier(world, settings.copies_bytes_max, self.is_hidden)
+            for name, world in self.worlds.items()
         }
         rows = self.database.rows("SELECT world, what FROM hidden")
         self._hidden: set[tuple[str, str]] = {(world, what) for world, what in rows}
@@ -80,6 +90,29 @@ class GalleryState:
         if name not in self.worlds:
             raise RefusedError(404, "no_gallery", "there is no such gallery here")
         return self.worlds[name]
+
+    # Other galleries
+
+    def announce(self, lan_url: str | None) -> None:
+        """Announces the address for guests in all worlds."""
+        if lan_url is None:
+            return
+        name = self.guests.host.name
+        announcement = Announcement(
+            url=lan_url,
+            name="" if name == HOST_NAME else name,
+            key=self.signer.public_key,
+        )
+        for world in self.worlds.values():
+            world.directory.set_own(announcement)
+
+    def origin(self, guest: str) -> str | None:
+        """The node from whose gallery a visitor came."""
+        issuer = self.guests.issuer_of(guest)
+        if issuer is None:
+            return None
+        found = (world.directory.find_by_key(issuer) for world in self.worlds.values())
+        return next((peer.owner for peer in found if peer is not None), "")
 
     # Photos as guests see them
 
@@ -220,6 +253,10 @@ class GalleryState:
         return any(
             (world, what) in self._hidden for what in (card.key, card.owner, f"guest:{author}")
         )
+
+    def is_node_hidden(self, world: str, owner: str) -> bool:
+        """Whether all photos of a node are hidden in this gallery."""
+        return (world, owner) in self._hidden
 
     def set_hidden(self, world: str, what: str, *, hidden: bool) -> None:
         """Hides a photo by its key, the photos of a node by its id, or those of a guest."""

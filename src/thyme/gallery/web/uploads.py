@@ -53,6 +53,8 @@ class Upload(msgspec.Struct, kw_only=True):
     state: str = "receiving"
     """receiving, processing, published, pending, duplicate or failed."""
     message: str = ""
+    code: str = ""
+    """The code of the error of a failed upload."""
     key: str = ""
 
 
@@ -97,12 +99,15 @@ class Uploads:
             id=upload.id,
             state=upload.state,
             message=upload.message,
+            code=upload.code,
             published=upload.key,
         )
 
-    def finish(self, upload: Upload, state: str, *, message: str = "", key: str = "") -> None:
+    def finish(
+        self, upload: Upload, state: str, *, message: str = "", code: str = "", key: str = ""
+    ) -> None:
         """Ends an upload; its file is removed."""
-        upload.state, upload.message, upload.key = state, message, key
+        upload.state, upload.message, upload.code, upload.key = state, message, code, key
         self._unlink_files(upload)
         self.save(upload)
 
