@@ -93,6 +93,16 @@ def test_the_launcher_passes_on_all_but_what_this_java_lacks(
     assert said.stdout.splitlines() == ["-cp", "a b:c", "Main"]
 
 
+def test_processes_with_different_javas_do_not_share_a_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    one, other = (session.launcher_dir(tmp_path / name) for name in ("one", "other"))
+    assert one != other
+    assert session.launcher_dir(tmp_path / "one") == one
+    assert str(tmp_path / "one") in (one / "bin" / "java").read_text()
+
+
 # Where Spark runs (P11)
 
 
@@ -138,6 +148,7 @@ def test_p11_the_master_is_set_only_if_given_and_configured_values_win(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(session, "find_java", lambda: a_java(tmp_path, "25"))
     started: list[tuple[str | None, dict[str, str]]] = []
     monkeypatch.setattr(session, "_start", lambda *given: started.append(given))
@@ -155,6 +166,7 @@ def test_p11_under_spark_submit_neither_master_nor_memory_is_set(
 ) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(session, "find_java", lambda: a_java(tmp_path, "25"))
     shipped: list[object] = []
     started = []

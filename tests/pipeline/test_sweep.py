@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,9 +23,16 @@ from thyme.pipeline.sweep.presets import (
 )
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults
-from thyme.pipeline.sweep.run_schemas import RUN_TABLES
+from thyme.pipeline.sweep.run_schemas import RUN_PART, RUN_TABLES
 from thyme.pipeline.sweep.runner import SweepError, sweep
-from thyme.pipeline.sweep.runs.planned_run import ENDED, FAILED, PlannedRun, ResultRow
+from thyme.pipeline.sweep.runs.planned_run import (
+    ENDED,
+    FAILED,
+    PlannedRun,
+    ResultRow,
+    failed_run,
+)
+from thyme.pipeline.sweep.spark_task import write_part
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.pipeline.warehouse_copy import local_copy
 from thyme.report.tables import STAGES, read_tables
@@ -138,6 +146,18 @@ def test_a_half_written_result_is_not_taken_for_one(tmp_path: Path) -> None:
 
     assert results.parts(ENDED).keys() == {"a"}
     assert results.parts(FAILED).keys() == {"d"}
+
+
+def test_p5_a_task_that_is_repeated_leaves_the_result_that_is_there(tmp_path: Path) -> None:
+    """Spark repeats a task whose executor died, even if it had written its result."""
+    job, results = tmp_path / "sweep" / "a-job", RunResults(Warehouse(tmp_path))
+
+    for error in ("first", "second"):
+        write_part(job, pa.Table.from_pylist([failed_run("a-run", error)], RUN_PART))
+    write_part(job, pa.Table.from_pylist([failed_run("another", "none of both")], RUN_PART))
+
+    assert [each.error for each in results.failures()] == ["first", "none of both"]
+    assert [file.name for file in job.rglob("*") if file.is_file()] == 2 * ["part-0.parquet"]
 
 
 def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -316,14 +317,16 @@ def _is_launcher(home: Path) -> bool:
 
 
 def launcher_dir(java: Path) -> Path:
-    """Creates the folder with launcher and log settings, laid out as a JAVA_HOME."""
+    """Creates the folder with launcher and log settings, laid out as a JAVA_HOME. Each Java has one
+    of its own: another process may use another Java at the same time."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     texts = {
         "bin/java": _LAUNCHER.format(java=shlex.quote(str(java)), gone=_REMOVED_OPTION),
         "log4j2.properties": _LOGGING,
     }
+    digest = blake2b("".join(texts.values()).encode(), digest_size=6).hexdigest()
     try:
-        return _write_texts(cache / "thyme" / "spark", texts)
+        return _write_texts(cache / "thyme" / f"spark-{digest}", texts)
     except OSError:
         return _write_texts(Path(tempfile.mkdtemp(prefix="thyme-spark-")), texts)
 

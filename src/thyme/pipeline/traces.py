@@ -95,7 +95,7 @@ def operations_from_posts(
         .mapInArrow(_delete_mapper(seed, rules), DRAWN)
     )
     subscribers = [user for user, role in enumerate(user_roles) if role is not UserRole.PUBLISHER]
-    subscriber_table = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
+    subscriber_table = _user_table(spark, subscribers)
     words = store("words", count_words(inserts, rules.lasts_us))
     tags = words.where(~_is_bucket_word())
     candidates = candidate_count(tags.count(), rules.candidate_share)
@@ -255,24 +255,30 @@ def _compress_us(rules: TraceRules) -> Column:
 def _publisher_table(
     spark: SparkSession, names: Sequence[str], user_roles: Sequence[UserRole]
 ) -> DataFrame:
-    rows = [
-        (name, number)
-        for number, (name, role) in enumerate(zip(names, user_roles, strict=True))
-        if can_publish(role)
-    ]
-    return spark.createDataFrame(rows, "user string, number long")
+    numbers = [number for number, role in enumerate(user_roles) if can_publish(role)]
+    users = pa.array([names[number] for number in numbers], pa.string())
+    columns = {"user": users, "number": pa.array(numbers, pa.int64())}
+    return spark.createDataFrame(pa.table(columns), "user string, number long")
 
 
 def _deleter_table(
     spark: SparkSession, seed: int, user_roles: Sequence[UserRole], rules: TraceRules
 ) -> DataFrame:
     """The users who may delete something; the inserts of the others are not needed for that."""
-    rows = [
-        (user,)
-        for user, role in enumerate(user_roles)
-        if can_publish(role) and wants_to_delete(seed, user, rules)
-    ]
-    return spark.createDataFrame(rows, "user long")
+    return _user_table(
+        spark,
+        [
+            user
+            for user, role in enumerate(user_roles)
+            if can_publish(role) and wants_to_delete(seed, user, rules)
+        ],
+    )
+
+
+def _user_table(spark: SparkSession, users: Sequence[int]) -> DataFrame:
+    """The numbers of users. Made from an Arrow table, it is part of the plan; a list would pass
+    through Python workers each time it is read."""
+    return spark.createDataFrame(pa.table({"user": pa.array(users, pa.int64())}), "user long")
 
 
 def _kind_array() -> Column:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -256,8 +257,8 @@ class PostImport:
         The nearest number is meant: adding up the counts of tasks rounds it."""
         if not found:
             return
-        given = [(each,) for each in raw.inputFiles()]
-        sources = self._spark.createDataFrame(given, "source string")
+        given = pa.array(raw.inputFiles(), pa.string())
+        sources = self._spark.createDataFrame(pa.table({"source": given}))
         rows = sorted(sources.select(_source_number(F.col("source")), "source").collect())
         bounds = [(one[0] + other[0]) / 2 for one, other in pairwise(rows)]
         for each in found:

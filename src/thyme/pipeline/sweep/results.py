@@ -3,8 +3,8 @@
 A task writes its run as one row (RUN_PART) into a file of its own: a part. The folder of a part
 tells its state and run: `sweep/JOB/state=ended/run=RUN_ID/`. So a listing tells which runs have
 ended, also after an interruption. `RunResults.compact` moves the parts into the stage `runs`, with
-few files and one flat table for each log. Spark writes all of it, by Hadoop's file systems; only
-small files are read here, on the driver.
+few files and one flat table for each log. Spark writes these, by Hadoop's file systems, and parts
+where the warehouse is not a folder; only small files are read here, on the driver.
 Clauses: P5, P10, P11.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,8 @@ RUNS_PER_FILE = 128
 """A run has up to some megabytes of logs; a file of a table has those of this many runs."""
 FILES_MORE = 7
 """Files that a table may have beyond those it needs, before it is written anew."""
+_FINISHED = "_SUCCESS"
+"""The file that Spark's writer leaves in the folder of a finished job."""
 ABANDONED_S = 24 * 3600
 """A job that has written nothing for so long has been killed."""
 
@@ -114,6 +117,15 @@ class RunResults:
     def spark_path(self, job: str) -> str:
         """The folder of a job, for Spark's writer."""
         return self._storage.spark_path(job)
+
+    def local_folder(self, job: str) -> Path | None:
+        """The folder of a job, if all machines reach it as a path."""
+        folder = self._storage.folder
+        return None if folder is None else folder.absolute() / job
+
+    def mark_finished(self, job: str) -> None:
+        """Notes that a job has ended, as Spark's writer does."""
+        self._storage.create(f"{job}/{_FINISHED}", b"")
 
     def parts(
         self, state: str, jobs: Collection[str] | None = None, known: Collection[str] = ()
@@ -198,7 +210,7 @@ class RunResults:
                 self._storage.delete(job)
 
     def _is_over(self, job: str) -> bool:
-        if "_SUCCESS" in self._storage.names(job):
+        if _FINISHED in self._storage.names(job):
             return True
         newest_s = max((file.modified_s for file in self._storage.files(job)), default=0.0)
         return time.time() - newest_s > ABANDONED_S

@@ -26,7 +26,12 @@ from thyme.pipeline.sweep.results import RunFailure, RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART
 from thyme.pipeline.sweep.runs.planned_run import SweepRun
 from thyme.pipeline.sweep.simulation_process import RunLimits
-from thyme.pipeline.sweep.spark_task import PackedRun, simulate_runs, warm_worker
+from thyme.pipeline.sweep.spark_task import (
+    PackedRun,
+    simulate_into_folder,
+    simulate_runs,
+    warm_worker,
+)
 
 if TYPE_CHECKING:
     from pyspark import InheritableThread
@@ -147,14 +152,14 @@ def _run_job(
     """Runs the Spark job in a thread and reports progress until it ends."""
     from pyspark import InheritableThread
 
-    frame, path = plan_frame(spark, missing, limits), results.spark_path(job)
+    packed = pack_runs(spark, missing, limits)
     report = on_progress or (lambda _: None)
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
             spark.addTag(JOB_TAG)
-            _write_parts(frame, path)
+            _simulate_all(spark, packed, results, job)
         except Exception as error:
             errors.append(error)
 
@@ -173,16 +178,33 @@ def _run_job(
         raise SweepError(_error_summary(errors[0], results.uri)) from errors[0]
 
 
-def plan_frame(spark: SparkSession, missing: Sequence[SweepRun], limits: SweepLimits) -> DataFrame:
-    """A frame of RUN_PART with one partition per run; Spark starts partitions in their order."""
+def pack_runs(
+    spark: SparkSession, missing: Sequence[SweepRun], limits: SweepLimits
+) -> list[PackedRun]:
+    """The runs as tasks get them; sends their traces to the executors."""
     for name, file in {run.shipped_trace: run.trace_file for run in missing}.items():
         if name is not None and file is not None:
             ship_file(spark, name, read_file(file))
-    packed = [
+    return [
         PackedRun(run.run_id, msgspec.json.encode(run), run.shipped_trace, limits.for_run(run))
         for run in missing
     ]
-    return _map_numbers(spark, len(packed), partial(simulate_runs, packed=packed))
+
+
+def _simulate_all(
+    spark: SparkSession, packed: Sequence[PackedRun], results: RunResults, job: str
+) -> None:
+    """Simulates each run in a task of its own, which Spark starts in their order. The result of a
+    run is written when it has ended: into a folder by the task, elsewhere by Spark's writer. In
+    a folder, that one would start a dozen processes for each file, to set permissions."""
+    folder = results.local_folder(job)
+    if folder is None:
+        frame = _map_numbers(spark, len(packed), partial(simulate_runs, packed=packed))
+        _write_parts(frame, results.spark_path(job))
+        return
+    task = partial(simulate_into_folder, packed=packed, folder=str(folder))
+    _map_numbers(spark, len(packed), task).write.format("noop").mode("overwrite").save()
+    results.mark_finished(job)
 
 
 def _map_numbers(

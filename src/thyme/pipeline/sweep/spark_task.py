@@ -1,16 +1,22 @@
 """Spark task: carries out planned runs on a worker, each in a process of its own.
 
-Entry point: `simulate_runs`, a function for `DataFrame.mapInArrow`.
+Entry points: `simulate_runs`, which returns results to Spark, and `simulate_into_folder`, which
+writes them itself; both are functions for `DataFrame.mapInArrow`.
 Clauses: P5, P11.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from thyme.pipeline.storage import LocalStorage
 from thyme.pipeline.sweep.simulation_process import RunLimits, SimulationSlot
 
 _slot: SimulationSlot | None = None
@@ -33,6 +39,31 @@ def simulate_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Simulates the runs with the numbers in the batches; returns rows of RUN_PART, with the run
     id once more in the column `run`."""
+    for row in _simulate(batches, packed):
+        yield from row.append_column("run", row.column("run_id")).to_batches()
+
+
+def simulate_into_folder(
+    batches: Iterable[pa.RecordBatch], packed: Sequence[PackedRun], folder: str
+) -> Iterator[pa.RecordBatch]:
+    """Simulates the runs with the numbers in the batches; writes each into the folder of its job,
+    as Spark's writer would, and returns no rows."""
+    for row in _simulate(batches, packed):
+        write_part(Path(folder), row)
+        yield from ()
+
+
+def write_part(folder: Path, row: pa.Table) -> None:
+    """Writes the file of a run; leaves it if a task that was repeated has written it before."""
+    [state], [run_id] = (row.column(name).to_pylist() for name in ("state", "run_id"))
+    sink = io.BytesIO()
+    pq.write_table(row.drop_columns(["state"]), sink, compression="zstd")
+    with suppress(FileExistsError):
+        LocalStorage(folder).create(f"state={state}/run={run_id}/part-0.parquet", sink.getvalue())
+
+
+def _simulate(batches: Iterable[pa.RecordBatch], packed: Sequence[PackedRun]) -> Iterator[pa.Table]:
+    """The results of runs, each a row of RUN_PART."""
     from pyspark import SparkFiles
 
     slot = worker_slot()
@@ -40,8 +71,7 @@ def simulate_runs(
         for number in batch.column(0).to_pylist():
             run = packed[number]
             trace_file = SparkFiles.get(run.trace) if run.trace is not None else None
-            row = slot.run(run.planned, run.run_id, trace_file, run.limits)
-            yield from row.append_column("run", row.column("run_id")).to_batches()
+            yield slot.run(run.planned, run.run_id, trace_file, run.limits)
 
 
 def warm_worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
