@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from thyme.lab.supervisor import free_ports
 from thyme.live.keys.identity import Identity
@@ -139,10 +140,14 @@ def test_b5_bytes_that_are_no_handshake_and_messages_of_mobile_nodes_are_dropped
         north = await stations.start("north", "south")
         endpoint = stations.endpoints["north"]
         for garbage in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x03abc", b""):
-            _, writer = await asyncio.open_connection(endpoint.address, endpoint.port)
+            reader, writer = await asyncio.open_connection(endpoint.address, endpoint.port)
             writer.write(garbage)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()  # until the station has closed the connection
             writer.close()
-            await writer.wait_closed()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
         await until(lambda: north.dropped["oversized"] == 1 and north.dropped["malformed"] == 1)
         south = await stations.start("south", "north")
         south.send(NORTH.node_id, ToStation(1, CellId(1), WorldProbe(1)))

@@ -30,7 +30,7 @@ COMPILED_MODULES = (
     "live/keys/record_signer",
     "live/limits/sender_limits",
     "protocol/outbox",
-    "protocol/repeated_messages",
+    "protocol/quick_receiver",
     "routing/cells/beacons",
     "routing/cells/cell_bitmap",
     "routing/cells/deliveries",

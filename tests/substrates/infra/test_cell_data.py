@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from tests.stories.test_infra_stories import ONE_VENUE, popular_photo
 from tests.substrates.infra.venues import Venues
+from thyme.model.tags import as_tag
 from thyme.model.time_frames import TimeFrame
+from thyme.protocol.app_interface import Subscribe
 from thyme.protocol.messages.stations import CellCycle, CellData, TagNeed
+from thyme.query.query import Query
 from thyme.substrates.infra.mobile.stability import CYCLES_MAX, StabilityPart, stability_index
 
 HOUR_US = 3_600_000_000
@@ -82,16 +85,34 @@ def test_i6_the_node_with_the_fullest_battery_reports_and_the_lowest_id_among_eq
     assert {name for name, _ in reports(net, 0)} == {"bob"}
 
 
-def test_i6_a_new_node_waits_before_it_reports() -> None:
-    net = Venues({**ONE_VENUE, "yul": "north"}, settle_s=8)
-    net.go("ann")
-    net.run(6)
-    net.come("ann")
-    net.sent.clear()
-    net.subscribe("joe", "goal")
-    net.run(2)
+def test_i5_subscriptions_of_one_cycle_are_reported_together() -> None:
+    net = Venues(ONE_VENUE)
+    net.run(4)  # a cycle of ten seconds has just begun
+    conjunctions = Query("goal").conjunctions
+    for name, frame in (("ida", TimeFrame(5, 10**18)), ("joe", TimeFrame(3, 10**17))):
+        net.finish(name, Subscribe, conjunctions=conjunctions, frame=frame, batch=5, seconds=1.0)
+    net.run(12)
 
-    assert "ann" not in {name for name, _ in reports(net, 0)}
+    [(_, [cycle])] = reports(net, 0)
+    assert cycle.needs == (TagNeed(as_tag("goal"), 2, 3, 10**18),)
+
+
+def test_i6_a_new_node_waits_before_it_reports() -> None:
+    """A cycle is ten seconds, the wait fifteen. Ann is more stable than Bob, but new."""
+    net = Venues(ONE_VENUE)
+    net.extensions["bob"].cell_data.battery = 0.2
+    net.go("ann")
+    net.run(4)
+    net.come("ann")
+    net.run(2)
+    net.subscribe("joe", "goal")
+    net.run(6)
+    assert {name for name, _ in reports(net, 0)} == {"bob"}
+
+    net.sent.clear()
+    net.subscribe("ida", "goal")
+    net.run(22)
+    assert {name for name, _ in reports(net, 0)} == {"ann"}
 
 
 def test_i7_c31_when_the_stable_node_dies_the_next_one_reports_what_was_not_confirmed() -> None:

@@ -240,6 +240,12 @@ def test_i9_each_world_gets_its_share_and_cached_items_are_left_out() -> None:
     assert [(world, each.oid) for world, each in chosen] == [(1, "b"), (1, "c"), (2, "x")]
 
 
+def test_i9_the_most_downloaded_items_of_a_world_are_chosen() -> None:
+    active = table_of({(1, "a"): (1, 1), (1, "b"): (9, 1), (1, "c"): (5, 1)}).active_items(1, 3)
+
+    assert [each.oid for _, each in choose_popular(active, 2, lambda _: False)] == ["b", "c"]
+
+
 @given(st.integers(0, 1000), st.dictionaries(st.integers(0, 9), st.floats(0, 1e6), max_size=6))
 def test_i9_shares_never_exceed_the_whole_and_are_off_by_less_than_one(
     total: int, weights: dict[int, float]
@@ -326,6 +332,15 @@ def test_i18_items_are_inside_the_frame_newest_first_and_not_omitted() -> None:
     )
 
     assert [metadata.published_us for _, metadata in chosen] == [20, 10]
+
+
+def test_i18_an_answer_to_a_total_that_is_too_low_fits_the_prefetch_cache() -> None:
+    needs = SubscriptionNeeds(1, 3, (WorldNeeds(1, (TagNeed(GOAL, 1), TagNeed(SAVE, 1))),))
+    found = {GOAL: photos("goal", 1, 2, 3), SAVE: [photo(9, tags=["save"], at_us=4)]}
+
+    chosen = choose_items(needs, lambda _, tag: found[tag], lambda _world, _key: False)
+
+    assert [metadata.published_us for _, metadata in chosen] == [3, 2, 1]
 
 
 @given(

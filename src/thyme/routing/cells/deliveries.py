@@ -18,7 +18,7 @@ from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon, Undelivered
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.repeated_messages import RepeatedMessages
+from thyme.protocol.quick_receiver import QuickReceiver
 from thyme.routing.cells.cell_broadcast import CellBroadcaster
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.duplicate_filter import DuplicateFilter
@@ -41,7 +41,7 @@ _PAYLOAD_BYTES_MAX: Final = 128
 """Maximum size of the payload that the layer above adds to a beacon."""
 
 
-class CellDeliveries(RepeatedMessages):
+class CellDeliveries(QuickReceiver):
     """The cell of one node, and the messages delivered to the node or its cell."""
 
     def __init__(

@@ -222,9 +222,16 @@ class LogicalRouting(CellDeliveries):
 
     # Inputs
 
-    def absorb(self, sender: NodeId, message: Message, now_us: int) -> bool:
+    def receive_quickly(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """Handles a beacon that is the same object as the sender's last one, as in a simulation all
-        are until something changes; equal ones have the same effect in `on_received`."""
+        are until something changes; equal ones have the same effect in `on_received`. Drops
+        broadcasts inside other cells, which all nodes of a venue receive."""
+        if isinstance(message, CellBroadcast):
+            return (
+                message.receiving_cell != self._cell
+                and message.world == self._world
+                and sender not in self._strangers
+            )
         neighbour = self._neighbours.get(sender)
         if neighbour is None or neighbour.beacon is not message or neighbour.cell == self._cell:
             return False

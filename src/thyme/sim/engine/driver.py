@@ -30,7 +30,7 @@ from thyme.protocol.node import (
     Timer,
     TimerFired,
 )
-from thyme.protocol.repeated_messages import RepeatedMessages
+from thyme.protocol.quick_receiver import QuickReceiver
 from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import MemoryStore, Store
 
@@ -56,7 +56,7 @@ class DrivenNode:
         "handle",
         "node_id",
         "on_event",
-        "repeated",
+        "quick_receiver",
         "skew_us",
         "timers",
     )
@@ -66,9 +66,9 @@ class DrivenNode:
     ) -> None:
         self.node_id = node.node_id
         self.handle = node.handle
-        repeated = getattr(node, "repeated_messages", None)
-        self.repeated = repeated if isinstance(repeated, RepeatedMessages) else None
-        """The layer of the node that recognises repeated messages, if it has one."""
+        quick = getattr(node, "quick_receiver", None)
+        self.quick_receiver = quick if isinstance(quick, QuickReceiver) else None
+        """The layer of the node that recognises messages which cause no action, if it has one."""
         # Called after every input; a store in memory needs no commit.
         self.commit = None if type(store) is MemoryStore else store.commit
         self.on_event = on_event
@@ -119,6 +119,10 @@ class Driver:
         self._driven_nodes[node.node_id] = DrivenNode(node, store, on_event, skew_us)
         self.deliver(node.node_id, Started())
 
+    def get(self, node_id: NodeId) -> DrivenNode | None:
+        """A running node, as `deliver_all` takes it; None if it does not run."""
+        return self._driven_nodes.get(node_id)
+
     def remove(self, node_id: NodeId) -> None:
         """Stops a node as a crash would: it receives no more inputs, and its timers do not fire."""
         self._driven_nodes.pop(node_id).alive = False
@@ -153,22 +157,23 @@ class Driver:
         if actions:  # most inputs cause no action
             self._carry_out_all(driven, actions)
 
-    def deliver_all(self, node_ids: Iterable[NodeId], event: Received) -> None:
-        """Delivers one message to many nodes: as `deliver` for each of them, but faster."""
+    def deliver_all(self, nodes: Iterable[DrivenNode | None], event: Received) -> None:
+        """Delivers one message to many running nodes: as `deliver` for each of them, but faster."""
         if self._journal is not None:
-            for node_id in node_ids:
-                self.deliver(node_id, event)
+            for driven in nodes:
+                if driven is not None:
+                    self.deliver(driven.node_id, event)
             return
         sender, message = event.sender, event.message
         now_us = self._kernel.now_us
-        for node_id in node_ids:
-            driven = self._driven_nodes.get(node_id)
-            if driven is None:
+        for driven in nodes:
+            if driven is None or not driven.alive:
                 continue
-            repeated = driven.repeated
-            if repeated is not None and repeated.absorb(sender, message, now_us + driven.skew_us):
+            quick = driven.quick_receiver
+            local_us = now_us + driven.skew_us
+            if quick is not None and quick.receive_quickly(sender, message, local_us):
                 continue
-            actions = driven.handle(event, now_us + driven.skew_us)
+            actions = driven.handle(event, local_us)
             if driven.commit is not None:
                 driven.commit()
             if actions:

@@ -31,7 +31,7 @@ from thyme.protocol.messages.common import Message
 from thyme.protocol.messages.description import is_perimeter, kind_of, objects_of
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.engine.bitsets import members_of
-from thyme.sim.engine.driver import Driver, Journal
+from thyme.sim.engine.driver import DrivenNode, Driver, Journal
 from thyme.sim.engine.kernel import Kernel
 from thyme.sim.faults.network_faults import NetworkFaults
 from thyme.sim.faults.schedule import Fault
@@ -80,6 +80,8 @@ class WirelessNetwork:
         self._positions = list(positions.values())
         self._number_of = {name: number for number, name in enumerate(self._node_ids)}
         self._driver = Driver(self.kernel, self, journal)
+        self._running: list[DrivenNode | None] = [None] * len(self._node_ids)
+        """The running node of each device, None while it is off."""
         self._transmissions_max = config.mac.transmissions_max
         self._messages_sent = 0
         self._recorder = recorder
@@ -118,14 +120,17 @@ class WirelessNetwork:
         if self._recorder is not None:
             on_event = self._with_recording(number, on_event)
         self._driver.add(node, store, on_event, skew_us)
+        self._running[number] = self._driver.get(node.node_id)
         position = self.position_of(node.node_id)
         if position != self._positions[number]:
             self._on_step(number, position)
 
     def remove(self, node_id: NodeId) -> None:
         """Switches a device off without warning its node."""
+        number = self._number_of[node_id]
         self._driver.remove(node_id)
-        self._set_power(self._number_of[node_id], on=False)
+        self._running[number] = None
+        self._set_power(number, on=False)
 
     def _set_power(self, number: int, *, on: bool) -> None:
         self.traffic.record_power(number, self.kernel.now_us, on=on)
@@ -250,8 +255,8 @@ class WirelessNetwork:
         if self._recorder is not None:
             self._record(MessageReceivedEvent, transit.serial, receivers)
         transit.counts.count_received(nodes, transit.size)
-        node_ids = self._node_ids
-        self._driver.deliver_all([node_ids[number] for number in receivers], event)
+        running = self._running
+        self._driver.deliver_all([running[number] for number in receivers], event)
 
     def _nodes_on_since(self, begun_us: int) -> int:
         """The nodes that have been on since an instant, as a bit set."""

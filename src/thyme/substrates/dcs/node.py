@@ -19,9 +19,10 @@ from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.traits import Expanded
-from thyme.protocol.node import Action, Input, Received, SendFailed
-from thyme.protocol.repeated_messages import RepeatedMessages
+from thyme.protocol.node import Action, Input, Received, SendFailed, TimerFired
+from thyme.protocol.quick_receiver import QuickReceiver
 from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure
+from thyme.routing.cells.interface import BeaconTimer
 from thyme.storage.store import Store
 from thyme.substrates.dcs.cell_map import CellMap
 from thyme.substrates.dcs.composition import NodeParts
@@ -91,21 +92,25 @@ class DcsNode:
         return self.index.broker.subscription_count
 
     @property
-    def repeated_messages(self) -> RepeatedMessages | None:
-        """The layer that recognises repeated messages, for drivers."""
+    def quick_receiver(self) -> QuickReceiver | None:
+        """The layer that recognises messages which cause no action, for drivers."""
         routing = self.routing
-        return routing if isinstance(routing, RepeatedMessages) else None
+        return routing if isinstance(routing, QuickReceiver) else None
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input at its instant; returns the actions to carry out, in order."""
+        # Most inputs are beacons, the times to send them, and messages to forward, which do not
+        # change this node's state.
         if isinstance(event, Received):
-            if not self.routing.on_received(event.sender, event.message, now_us):
+            changed = not self.routing.on_received(event.sender, event.message, now_us)
+            if changed:
                 self._on_other_message(event.sender, event.message, now_us)
+        elif isinstance(event, TimerFired) and isinstance(event.timer, BeaconTimer):
+            self.routing.on_timer(event.timer, now_us)
             changed = False
         else:
             self._inputs.dispatch(event, now_us)
             changed = not isinstance(event, SendFailed)
-        # Most inputs are beacons and messages to forward, which do not change this node's state.
         if changed or self._inbox:
             self._process_inbox(now_us)
             self.service.set_expiry_timer()

@@ -19,7 +19,7 @@ from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
-from thyme.model.time_frames import SECOND_US
+from thyme.model.time_frames import SECOND_US, earliest
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
@@ -279,8 +279,7 @@ class CellService:
 
     def set_expiry_timer(self) -> None:
         """Sets the timer for the next expiry; to be called after each input."""
-        expiries = (self.index.broker.next_expiry_us(), self._replicas.next_expiry_us())
-        due_us = min((at_us for at_us in expiries if at_us is not None), default=None)
+        due_us = earliest(self.index.broker.next_expiry_us(), self._replicas.next_expiry_us())
         if due_us is not None and due_us != self._expiry_us:
             self._outbox.set_timer(ExpiryTimer(), due_us)
         self._expiry_us = due_us

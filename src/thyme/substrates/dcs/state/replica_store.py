@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from thyme.model.errors import DiskFullError, NotFoundError, RejectedError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
+from thyme.model.time_frames import earliest
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.chunks.cache import ChunkCache
@@ -209,8 +210,7 @@ class ReplicaStore:
     def next_expiry_us(self) -> int | None:
         """The instant at which `expire` next has something to remove."""
         object_us = self._expiries[0][0] if self._expiries else None
-        expiries = (object_us, self._tombstones.next_expiry_us())
-        return min((at_us for at_us in expiries if at_us is not None), default=None)
+        return earliest(object_us, self._tombstones.next_expiry_us())
 
     def _expires_us(self, metadata: Metadata) -> int | None:
         age_us_max = self._retention.age_us_max
