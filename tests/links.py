@@ -30,6 +30,8 @@ class Links:
         journal: Journal | None = None,
     ) -> None:
         self.loss = loss
+        self.delays_us: dict[NodeId, int] = {}
+        """How much longer messages to a slow node take."""
         self.broadcasts: Counter[NodeId] = Counter()
         self.kernel = Kernel()
         self._rng = derive_rng(seed, "links")
@@ -85,7 +87,8 @@ class Links:
         return self._rng.random() >= self.loss
 
     def _deliver_later(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        at_us = self.kernel.now_us + self._rng.randint(200, 2_000)
+        delay_us = self._rng.randint(200, 2_000) + self.delays_us.get(to, 0)
+        at_us = self.kernel.now_us + delay_us
         self.kernel.schedule(at_us, self._deliver, (to, Received(sender, decode(encode(message)))))
 
     def _deliver(self, event: tuple[NodeId, Received]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from thyme.api.content import Uploaded, take_content
 from thyme.api.session import NodeSession
-from thyme.model.errors import UnsupportedError
+from thyme.model.errors import MetadataError, UnsupportedError
 from thyme.model.object_chunks import CHUNK_BYTES, WHOLE_BYTES_MAX
 from thyme.protocol.app_interface import UploadChunk
 
@@ -65,3 +65,14 @@ def test_many_bytes_are_uploaded_in_chunks(size: int) -> None:
 def test_a_node_that_takes_no_chunks_gets_the_object_as_a_whole() -> None:
     data = content(WHOLE_BYTES_MAX + CHUNK_BYTES + 7)
     assert take(NodeInChunks(refuses=True), data) == data
+
+
+def test_m2_an_object_beyond_the_limit_of_whole_objects_is_refused_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = WHOLE_BYTES_MAX + CHUNK_BYTES
+    monkeypatch.setattr("thyme.api.content._WHOLE_LIMIT", limit)
+
+    assert take(NodeInChunks(refuses=True), content(limit)) == content(limit)
+    with pytest.raises(MetadataError, match=f"at most {limit} bytes"):
+        take(NodeInChunks(refuses=True), content(limit + 1))

@@ -77,6 +77,8 @@ class LiveEnvironment(Environment):
 
         def start(listener: NodeListener) -> Host:
             routed = with_dsdv(node, rng, config=DSDV_CONFIG)
+            if isinstance(node, LsNode):
+                node.ask_nodes_in_reach(lambda: routed.routing.destinations)
             host = self._hosts[name] = Host(routed, store, listener, link, sockets)
             return host
 

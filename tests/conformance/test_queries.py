@@ -68,6 +68,7 @@ def test_m6_formulas_that_mean_the_same_are_the_same_subscription(album: Environ
         (" & ".join(f"(a{n} | b{n})" for n in range(30)), QueryTooLargeError, "64"),
         ("a " * 500_000, QueryTooLargeError, "characters"),
     ],
+    ids=lambda value: value[:20] if isinstance(value, str) else None,  # in the environment, too
 )
 def test_m7_m8_m9_a_formula_that_cannot_be_is_refused_with_words(
     env: Environment, query: str, error: type[Exception], words: str

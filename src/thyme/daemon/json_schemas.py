@@ -87,9 +87,11 @@ class InsertedBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A search's answer: the most recent matches, and how many there are."""
+    """A search's answer: the most recent matches, and how many there are. There may be more if
+    `unanswered`, the number of nodes in reach that did not answer, is not 0."""
 
     total: int
+    unanswered: int
     notes: tuple[NotificationBody, ...]
 
 

@@ -137,7 +137,9 @@ class ObjectRoutes:
         )
         assert isinstance(result, SearchResult)
         notifications = tuple(NotificationBody.from_notification(note) for note in result)
-        return json_response(SearchBody(total=result.total, notes=notifications))
+        return json_response(
+            SearchBody(total=result.total, unanswered=result.unanswered, notes=notifications)
+        )
 
     async def look_up(self, request: web.Request) -> web.StreamResponse:
         result = await self._look_up(as_key(request.match_info["key"]))

@@ -189,9 +189,9 @@ class Host:
         if self._closed_error is None and self._link is not None:
             self._link.receive_datagram(datagram, address, self.now_us())
             self._handle_link_events()
-            self._set_alarm()
             self._limits.update_filter()
-            if not self._inbox:
+            if not self._inbox:  # else the batch sends and sets the alarm
+                self._set_alarm()
                 self._schedule_flush()
 
     def _on_alarm(self) -> None:

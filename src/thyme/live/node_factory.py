@@ -130,7 +130,10 @@ def make_node(
         case "ls":
             ls_settings = replace(ls_config(world), broker=broker)
             ls = LsNode(node_id, store, rng, ls_settings, authenticator)
-            return with_dsdv(ls, rng, config=DSDV_CONFIG)
+            routed = with_dsdv(ls, rng, config=DSDV_CONFIG)
+            if not is_paper(world):
+                ls.ask_nodes_in_reach(lambda: routed.routing.destinations)
+            return routed
         case "mobuser":
             if retention != _NO_LIMITS:
                 raise OptionError("devices of a mobuser world store a fixed amount: no --retention")
@@ -253,7 +256,10 @@ def ls_config(world: WorldInfo) -> LsConfig:
         flooding=replace(profile.flooding, per_neighbour_per_s=_FLOODS_PER_S),
         limits=_LIMITS,
         in_chunks=True,
-        collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
+        collecting=CollectionConfig(
+            subscribe_wait_us=SECOND_US // 2,
+            search_wait_us=SECOND_US if is_paper(world) else SECOND_US // 2,
+        ),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,

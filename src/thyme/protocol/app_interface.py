@@ -279,11 +279,16 @@ class SubscriptionStarted(msgspec.Struct, frozen=True):
     total: int
 
 
-class SearchResult(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
-    """The result of a search: the most recent matches, newest first, and the total number."""
+class SearchResult(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RPC_NAMES):
+    """The result of a search: the most recent matches, newest first, and the total number.
+
+    There may be more matches if `unanswered`, the number of nodes in reach that did not answer, is
+    not 0 (L7).
+    """
 
     notifications: tuple[Notification, ...]
     total: int
+    unanswered: int = 0
 
     def __iter__(self) -> Iterator[Notification]:
         return iter(self.notifications)

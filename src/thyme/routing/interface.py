@@ -9,6 +9,7 @@ Clauses: R1, R2.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,6 +61,11 @@ class Routing(Protocol):
     @property
     def traffic(self) -> RoutingTraffic:
         """Counts of sent, forwarded and dropped packets."""
+        ...
+
+    @property
+    def destinations(self) -> Collection[NodeId]:
+        """The nodes to which there is a route."""
         ...
 
     def start(self, now_us: int) -> None:

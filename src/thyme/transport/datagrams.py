@@ -157,12 +157,16 @@ def read_header(datagram: bytes) -> tuple[bytes, bytes, NodeId, bool]:
     """World digest, incarnation, sender, and whether the content is a hello; without decoding the
     content, which costs more. Raises `DecodeError` if there is no content."""
     start = len(_MAGIC) + WORLD_DIGEST_BYTES
+    size = len(datagram)
+    if size > DATAGRAM_BYTES_MAX:
+        raise DecodeError("oversized", f"{size} bytes")
     if not datagram.startswith(_MAGIC):
         raise DecodeError("version", "not a Thyme datagram, or of another version")
-    if len(datagram) < _FIXED_HEADER_BYTES:
+    if size < _FIXED_HEADER_BYTES:
         raise DecodeError("malformed", "truncated")
-    content = _FIXED_HEADER_BYTES + datagram[_FIXED_HEADER_BYTES - 1]
-    if len(datagram) < content + 2:
+    sender_length = datagram[_FIXED_HEADER_BYTES - 1]
+    content = _FIXED_HEADER_BYTES + sender_length
+    if not 1 <= sender_length <= NODE_ID_BYTES_MAX or size < content + 2:
         raise DecodeError("malformed", "truncated")
     return (
         datagram[len(_MAGIC) : start],
@@ -206,26 +210,15 @@ def _make_bundle(items: list[BroadcastBody | Fragment | FragmentAck]) -> Content
 
 def decode(datagram: bytes) -> Envelope:
     """Decodes a datagram; raises only `DecodeError`."""
-    if len(datagram) > DATAGRAM_BYTES_MAX:
-        raise DecodeError("oversized", f"{len(datagram)} bytes")
-    if not datagram.startswith(_MAGIC):
-        raise DecodeError("version", "not a Thyme datagram, or of another version")
-    incarnation_start = len(_MAGIC) + WORLD_DIGEST_BYTES
-    if len(datagram) < _FIXED_HEADER_BYTES:
-        raise DecodeError("malformed", "truncated")
-    sender_length = datagram[_FIXED_HEADER_BYTES - 1]
-    content_start = _FIXED_HEADER_BYTES + sender_length
-    if not 1 <= sender_length <= NODE_ID_BYTES_MAX or content_start >= len(datagram):
-        raise DecodeError("malformed", "truncated")
+    world_digest, incarnation, sender, _ = read_header(datagram)
+    return Envelope(world_digest, incarnation, sender, decode_content(datagram, sender))
+
+
+def decode_content(datagram: bytes, sender: NodeId) -> Content:
+    """Decodes the content of a datagram whose header was read; raises only `DecodeError`."""
     try:
-        content = _decoder.decode(memoryview(datagram)[content_start:])
+        return _decoder.decode(memoryview(datagram)[_FIXED_HEADER_BYTES + len(sender) :])
     except msgspec.ValidationError as error:
         raise DecodeError("invalid", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError("malformed", str(error)) from None
-    return Envelope(
-        datagram[len(_MAGIC) : incarnation_start],
-        datagram[incarnation_start : incarnation_start + INCARNATION_BYTES],
-        NodeId(datagram[_FIXED_HEADER_BYTES:content_start]),
-        content,
-    )

@@ -32,7 +32,7 @@ from thyme.transport.datagrams import (
     FragmentAck,
     Hello,
     bundle,
-    decode,
+    decode_content,
     digest_world,
     encode,
     read_header,
@@ -259,7 +259,9 @@ class Link:
                 raise DecodeError("another world", "world digest differs")
             if sender != self._node_id:
                 self._neighbours.check_introduced(sender, incarnation)
-        self._dispatch(decode(datagram), address, now_us, encrypted=encrypted)
+        content = decode_content(datagram, sender)
+        envelope = Envelope(world_digest, incarnation, sender, content)
+        self._dispatch(envelope, address, now_us, encrypted=encrypted)
 
     def _dispatch(
         self, envelope: Envelope, address: Address, now_us: int, *, encrypted: bool
@@ -297,9 +299,9 @@ class Link:
         if not isinstance(content, Bundle):
             self._handle_content(sender, neighbour, content, now_us)
             return
+        if not self.shares.consume(address, now_us, len(content.items)):
+            raise DecodeError("too much", "rate limit exceeded within a bundle")
         for item in content.items:
-            if not self.shares.consume(address, now_us):
-                raise DecodeError("too much", "rate limit exceeded within a bundle")
             self._handle_content(sender, neighbour, item, now_us)
 
     def _agree_version(self, sender: NodeId, hello: Hello, address: Address, now_us: int) -> int:

@@ -122,10 +122,10 @@ class PeerShares:
             return False
         return True
 
-    def consume(self, address: Address, now_us: int) -> bool:
-        """Charges one more content of a datagram to its address."""
+    def consume(self, address: Address, now_us: int, count: int) -> bool:
+        """Charges the contents of a datagram to its address."""
         account = self._accounts.get(address)
-        return account is None or account.bucket.consume(0, now_us)
+        return account is None or account.bucket.consume(0, now_us, count)
 
     def charge(self, address: Address, reason: str, now_us: int, count: int = 1) -> None:
         """Counts something useless; bans the address if that is too much."""

@@ -20,12 +20,14 @@ class TokenBucket:
         self._bytes_left = limit.bytes_burst
         self._refilled_us = now_us
 
-    def consume(self, size: int, now_us: int) -> bool:
-        """Charges a datagram of `size` bytes to the bucket; False if too little is left."""
-        self._refill(now_us)
-        if self._datagrams_left < 1 or self._bytes_left < size:
+    def consume(self, size: int, now_us: int, count: int = 1) -> bool:
+        """Charges `count` datagrams, of `size` bytes in all, to the bucket; False if too little is
+        left."""
+        if now_us != self._refilled_us:
+            self._refill(now_us)
+        if self._datagrams_left < count or self._bytes_left < size:
             return False
-        self._datagrams_left -= 1
+        self._datagrams_left -= count
         self._bytes_left -= size
         return True
 

@@ -45,9 +45,10 @@ class _PartialMessage:
 
     def make_ack(self, message_number: int) -> FragmentAck:
         bits = 0
-        for offset in range(SELECTIVE_ACK_BITS):
-            if self.received_below + offset in self.fragments:
-                bits |= 1 << offset
+        if len(self.fragments) > self.received_below:  # some arrived before an earlier one
+            for offset in range(SELECTIVE_ACK_BITS):
+                if self.received_below + offset in self.fragments:
+                    bits |= 1 << offset
         return FragmentAck(message_number, self.received_below, bits)
 
 

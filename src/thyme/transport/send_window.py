@@ -87,12 +87,13 @@ class _OutgoingPacket:
     def apply_ack(self, ack: FragmentAck) -> list[_InFlightFragment]:
         """Removes and returns the fragments that an ack acknowledges."""
         below = max(self.acked_below, min(ack.received_below, self.fragment_count))
-        selective = [
-            ack.received_below + offset
-            for offset in range(SELECTIVE_ACK_BITS)
-            if ack.received_bits >> offset & 1
-        ]
-        indexes = [*range(self.acked_below, below), *selective]
+        indexes = list(range(self.acked_below, below))
+        if ack.received_bits:
+            indexes += [
+                ack.received_below + offset
+                for offset in range(SELECTIVE_ACK_BITS)
+                if ack.received_bits >> offset & 1
+            ]
         self.acked_below = below
         acked = [self.in_flight.pop(index) for index in indexes if index in self.in_flight]
         self.unacked_count -= len(acked)

@@ -607,3 +607,20 @@ def test_a_look_up_of_a_key_never_used_asks_its_owner() -> None:
     unknown = Key(ObjectId("never"), ALICE)
     [(_, status)] = sent(hear(alice, BOB, wire.FetchStatus(3, unknown)))
     assert status == wire.ObjectStatus(3, "unknown", None)
+
+
+def test_m34_a_subscriber_that_resumes_is_told_at_once_that_it_missed_objects() -> None:
+    alice = a_node(config=ROBUST)
+    flood(alice, BOB, start())
+    [timer] = [
+        action.timer
+        for action in ask(alice, insert(1), at_us=SECOND_US)
+        if isinstance(action, SetTimer) and isinstance(action.timer, ResendTimer)
+    ]
+    for second in range(2, 12):  # Bob does not acknowledge the notification
+        alice.handle(TimerFired(timer), second * SECOND_US)
+
+    actions = flood(alice, BOB, start(), 60 * SECOND_US, number=2)
+
+    missed = [message for to, message in sent(actions) if isinstance(message, wire.Missed)]
+    assert [each.sid for each in missed] == [start().subscription.key.sid]

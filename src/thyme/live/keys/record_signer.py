@@ -81,10 +81,11 @@ class Ed25519RecordSigner:
         if root is None:
             return False
         cached = proof + root
-        author, is_new = author_of(record), cached not in self._verified
-        if is_new:
-            self.verifications[author] = self.verifications.get(author, 0) + 1
-        if not verify_signature(author, proof, _root_bytes(root) if is_new else None):
+        author = author_of(record)
+        if cached in self._verified:
+            return verify_signature(author, proof, None)
+        self.verifications[author] = self.verifications.get(author, 0) + 1
+        if not verify_signature(author, proof, _root_bytes(root)):
             return False
         self._verified[cached] = None
         return True

@@ -11,6 +11,7 @@ Clauses: R1, R2, R3.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Final
 
@@ -85,6 +86,11 @@ class Dsdv:
     def routes(self) -> dict[NodeId, Route]:
         """The routes in use, by destination. Read only."""
         return self._table.routes
+
+    @property
+    def destinations(self) -> Collection[NodeId]:
+        """The nodes to which there is a route."""
+        return self._table.routes.keys()
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""

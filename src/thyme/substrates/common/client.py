@@ -20,6 +20,7 @@ from thyme.model.errors import (
     CorruptError,
     NotFoundError,
     NotOwnerError,
+    OperationTimeoutError,
     RejectedError,
     ThymeError,
     UnsupportedError,
@@ -50,6 +51,7 @@ from thyme.substrates.common.history_reader import (
     HistoryReader,
     merge_pages,
     total_matches,
+    unanswered_brokers,
 )
 from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
 
@@ -287,7 +289,8 @@ class Client:
                 sid = SubscriptionId("search")
                 items = merge_pages(pages, request.count)
                 found = tuple(Notification(sid, item, now_us, from_history=True) for item in items)
-                return app.SearchResult(found, total_matches(pages))
+                silent = len(unanswered_brokers(pages))
+                return app.SearchResult(found, total_matches(pages), silent)
 
             self._reply(request.request_id, result.map(as_search_result))
 
@@ -346,8 +349,15 @@ class Client:
                 return
             pages = result.value
             total = total_matches(pages)
+            silent = unanswered_brokers(pages)
 
             def on_read(result: Result[object], now_us: int) -> None:
+                if silent:  # the next request for a page asks them again
+                    unread = dict.fromkeys(silent, ReadPosition(None, True))
+                    self._subscriber.save_positions(own, unread)
+                    detail = f"{len(silent)} nodes did not answer"
+                    result = Failure(OperationTimeoutError.code, detail)
+
                 def emit_caught_up(now_us: int) -> None:
                     self._subscriber.emit_caught_up(own, total, result, now_us)
 
@@ -359,7 +369,8 @@ class Client:
                 remaining=own.batch,
                 since_us=since_us,
             )
-            self._history_reader.on_pages(reading, pages, now_us)
+            answered = {broker: page for broker, page in pages.items() if broker not in silent}
+            self._history_reader.on_pages(reading, answered, now_us)
 
         own.reads_active += 1
         self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_result)

@@ -39,6 +39,8 @@ MissedSource = NodeId | CellId | tuple[CellId, NodeId]
 """A broker from which missed objects are read: as `BrokerId`, or one node of a cell."""
 Pages = dict[BrokerId, Page]
 """The pages received, by broker."""
+NO_ANSWER = Page(0, 0, (), True)
+"""In place of the page of a broker that did not answer: it may have matches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.messages.replies import Page
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import Cursor, cursor_at
-from thyme.substrates.common.client_interfaces import BrokerClient, BrokerId, PageQuery, Pages
+from thyme.substrates.common.client_interfaces import (
+    NO_ANSWER,
+    BrokerClient,
+    BrokerId,
+    PageQuery,
+    Pages,
+)
 from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
 
 CATCH_UP_PAGE_SIZE = 100
@@ -45,6 +51,11 @@ def total_matches(pages: Mapping[BrokerId, Page]) -> int:
     """
     shown = [item.key for page in pages.values() for item in page.items]
     return sum(page.total for page in pages.values()) - len(shown) + len(set(shown))
+
+
+def unanswered_brokers(pages: Mapping[BrokerId, Page]) -> list[BrokerId]:
+    """The brokers that did not answer."""
+    return [broker for broker, page in pages.items() if page is NO_ANSWER]
 
 
 def _is_incomplete(page: Page) -> bool:

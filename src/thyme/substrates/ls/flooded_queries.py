@@ -3,15 +3,18 @@
 Entry point: `FloodedBrokers`, the `BrokerClient` of Thyme-LS, where each node is the broker of its
 own objects. A flood is not acknowledged, and the number of replies is unknown. A subscribe thus
 succeeds as soon as the flood is sent; owners with matches reply, and their replies are collected
-for a fixed time and merged (L7). Later replies are handled by `Client.on_late_page`. An owner that
-does not reply to a request for its next page has left with its objects (L6).
-Clauses: L2, L4, L6, L7, M17, M20.
+for a fixed time and merged (L7). Where the routing knows the nodes in reach, those that did not
+reply until then are asked one by one, and the collection says which of them did not answer. Later
+replies are handled by `Client.on_late_page`. An owner that does not reply to a request for its next
+page and is not in reach has left with its objects (L6).
+Clauses: L2, L4, L6, L7, M17, M20, M34.
+Decision: docs/decisions/0060-complete-searches.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from random import Random
 
 import msgspec
@@ -27,7 +30,7 @@ from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.flooding import Flooding
 from thyme.substrates.common.broker_service import BrokerService, page_reply, read_requested_page
-from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
+from thyme.substrates.common.client_interfaces import NO_ANSWER, BrokerId, PageQuery, Pages
 
 _REPLIES_MAX = 10_000
 """Maximum number of replies in one collection."""
@@ -48,16 +51,26 @@ CollectionKey = RequestId | SubscriptionId
 """Key of a collection: the request number of a search, or the id of a subscription."""
 
 
+NodesInReach = Callable[[], Collection[NodeId]]
+"""Returns the nodes to which there is a route."""
+
+
 class CollectionTimer(msgspec.Struct, frozen=True):
-    """Timer at the end of a collection."""
+    """Timer at the end of a collection, or of one more wait for the nodes that were asked."""
 
     key: CollectionKey
 
 
 @dataclass(slots=True)
 class _ReplyCollection:
+    query: PageQuery
     pages: Pages
+    wait_us: int
     on_result: OnResult[Pages]
+    asked: bool = False
+    """Whether the nodes in reach that did not reply were asked one by one."""
+    unanswered: dict[NodeId, None] = field(default_factory=dict)
+    """The nodes that were asked and have not answered."""
 
 
 class FloodedBrokers:
@@ -81,6 +94,8 @@ class FloodedBrokers:
         self._config = config
         self._next_number = rng.getrandbits(48)
         self._collections: dict[CollectionKey, _ReplyCollection] = {}
+        self.nodes_in_reach: NodesInReach = tuple
+        """By default no node is known to be in reach, and replies are not waited for."""
 
     def subscribe(
         self,
@@ -103,9 +118,9 @@ class FloodedBrokers:
         self._flooding.flood(StartSubscription(number, subscription, batch), now_us)
         on_started(page.total, now_us)
         own_page = page_reply(number, page)
-        self._collect(
-            subscription.key.sid, own_page, self._config.subscribe_wait_us, now_us, on_result
-        )
+        query = PageQuery(subscription.conjunctions, subscription.frame, batch)
+        wait_us = self._config.subscribe_wait_us
+        self._collect(subscription.key.sid, query, own_page, wait_us, now_us, on_result)
 
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         self._broker_service.broker.unsubscribe(key, self._node_id, now_us)
@@ -129,55 +144,105 @@ class FloodedBrokers:
             number, read_requested_page(self._broker_service.broker, request, now_us)
         )
         self._flooding.flood(request, now_us)
-        self._collect(number, own_page, self._config.search_wait_us, now_us, on_result)
+        self._collect(number, query, own_page, self._config.search_wait_us, now_us, on_result)
 
     def fetch_next_page(
         self, broker_id: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
         def on_page(result: Result[Page], now_us: int) -> None:
-            if isinstance(result, Failure) and result.code == OperationTimeoutError.code:
+            timed_out = isinstance(result, Failure) and result.code == OperationTimeoutError.code
+            if timed_out and broker_id not in self.nodes_in_reach():
                 result = Ok(Page(0, 0, (), False))
             on_result(result, now_us)
 
         request = query.as_request(self._request_tracker.next_id())
         self._request_tracker.send_request(as_node_id(broker_id), request, Page, now_us, on_page)
 
-    def on_past_matches(self, sender: NodeId, message: PastMatches) -> bool:
+    def on_past_matches(self, sender: NodeId, message: PastMatches, now_us: int) -> bool:
         """Adds an owner's first page to its collection; returns False if there is none."""
         page = Page(0, message.total, message.items, message.has_more)
-        return self._add_page(message.sid, sender, page)
+        return self._add_page(message.sid, sender, page, now_us)
 
-    def on_page(self, sender: NodeId, page: Page) -> bool:
+    def on_page(self, sender: NodeId, page: Page, now_us: int) -> bool:
         """Adds an owner's reply to its search; returns False if there is no such search."""
-        return self._add_page(page.request_id, sender, page)
+        return self._add_page(page.request_id, sender, page, now_us)
 
     def on_collection_timer(self, timer: CollectionTimer, now_us: int) -> None:
-        """Ends a collection and passes its pages to the caller."""
-        collection = self._collections.pop(timer.key, None)
-        if collection is not None:
-            collection.on_result(Ok(collection.pages), now_us)
+        """Asks the nodes in reach that did not reply; waits no longer for nodes out of reach."""
+        collection = self._collections.get(timer.key)
+        if collection is None:
+            return
+        in_reach = self.nodes_in_reach()
+        if not collection.asked:
+            collection.asked = True
+            missing = [node for node in in_reach if node not in collection.pages]
+            collection.unanswered = dict.fromkeys(missing)
+            for node in missing:
+                self._ask(timer.key, collection, node, now_us)
+        if self._collections.get(timer.key) is not collection:
+            return  # no node could be asked
+        if any(node in in_reach for node in collection.unanswered):
+            self._outbox.set_timer(timer, now_us + collection.wait_us)
+        else:
+            self._finish(timer.key, now_us)
+
+    def _ask(
+        self, key: CollectionKey, collection: _ReplyCollection, node: NodeId, now_us: int
+    ) -> None:
+        """Requests the first page of one node."""
+
+        def on_page(result: Result[Page], now_us: int) -> None:
+            if self._collections.get(key) is not collection:
+                return
+            if isinstance(result, Ok):
+                self._add_page(key, node, result.value, now_us)
+            elif node in collection.unanswered:
+                collection.pages[node] = NO_ANSWER
+                self._count_answer(key, collection, node, now_us)
+
+        request = collection.query.as_request(self._request_tracker.next_id())
+        self._request_tracker.send_request(node, request, Page, now_us, on_page)
 
     def _collect(
         self,
         key: CollectionKey,
+        query: PageQuery,
         own_page: Page,
         wait_us: int,
         now_us: int,
         on_result: OnResult[Pages],
     ) -> None:
-        self._collections[key] = _ReplyCollection({self._node_id: own_page}, on_result)
+        pages: Pages = {self._node_id: own_page}
+        self._collections[key] = _ReplyCollection(query, pages, wait_us, on_result)
         if wait_us == 0:
-            self.on_collection_timer(CollectionTimer(key), now_us)
+            self._finish(key, now_us)
         else:
             self._outbox.set_timer(CollectionTimer(key), now_us + wait_us)
 
-    def _add_page(self, key: CollectionKey, sender: NodeId, page: Page) -> bool:
+    def _add_page(self, key: CollectionKey, sender: NodeId, page: Page, now_us: int) -> bool:
         collection = self._collections.get(key)
         if collection is None:
             return False
         if len(collection.pages) < _REPLIES_MAX:
             collection.pages[sender] = page
+        self._count_answer(key, collection, sender, now_us)
         return True
+
+    def _count_answer(
+        self, key: CollectionKey, collection: _ReplyCollection, node: NodeId, now_us: int
+    ) -> None:
+        """Counts the answer, or the failure, of a node; the last one ends the collection."""
+        if node in collection.unanswered:
+            del collection.unanswered[node]
+            if not collection.unanswered:
+                self._outbox.cancel_timer(CollectionTimer(key))
+                self._finish(key, now_us)
+
+    def _finish(self, key: CollectionKey, now_us: int) -> None:
+        """Ends a collection and passes its pages to the caller."""
+        collection = self._collections.pop(key)
+        collection.pages.update(dict.fromkeys(collection.unanswered, NO_ANSWER))
+        collection.on_result(Ok(collection.pages), now_us)
 
     def _new_number(self) -> RequestId:
         self._next_number += 1

@@ -66,7 +66,12 @@ from thyme.substrates.common.notification_gaps import GapTimer, GapUpkeepTimer
 from thyme.substrates.common.notification_sender import NotificationSender
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
-from thyme.substrates.ls.flooded_queries import CollectionConfig, CollectionTimer, FloodedBrokers
+from thyme.substrates.ls.flooded_queries import (
+    CollectionConfig,
+    CollectionTimer,
+    FloodedBrokers,
+    NodesInReach,
+)
 from thyme.substrates.ls.subscription_fetch import (
     JoinReplyTimer,
     LsJoining,
@@ -182,6 +187,10 @@ class LsNode:
     def node_id(self) -> NodeId:
         return self._node_id
 
+    def ask_nodes_in_reach(self, nodes_in_reach: NodesInReach) -> None:
+        """Makes searches and subscriptions wait for the nodes to which there is a route."""
+        self._flooded_brokers.nodes_in_reach = nodes_in_reach
+
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input; returns the resulting actions in order."""
         if isinstance(event, AppRequested) and isinstance(event.request, MarkConsumed):
@@ -291,7 +300,7 @@ class LsNode:
                 self._client.on_missed(sender, sender, message, now_us)
             case wire.Notify() | wire.PastMatches():
                 self._on_matches(sender, message, now_us)
-            case wire.Page() if self._flooded_brokers.on_page(sender, message):
+            case wire.Page() if self._flooded_brokers.on_page(sender, message, now_us):
                 pass
             case wire.Refused() if self._chunk_exchange.on_message(sender, message, now_us):
                 pass
@@ -328,7 +337,7 @@ class LsNode:
             self.dropped["news from a stranger"] += 1
         elif isinstance(message, wire.Notify):
             self._client.on_notify(sender, message, now_us)
-        elif not self._flooded_brokers.on_past_matches(sender, message):
+        elif not self._flooded_brokers.on_past_matches(sender, message, now_us):
             self._client.on_late_page(sender, message, now_us)
 
     # Subscriptions of other nodes
@@ -346,6 +355,7 @@ class LsNode:
                 case wire.StartSubscription():
                     self.broker.activate(message.subscription, origin, now_us)
                     self._send_past_matches(message.subscription, message.batch, now_us)
+                    self._notification_sender.on_subscriber_active(origin, now_us)
                 case wire.StopSubscription():
                     self.broker.unsubscribe(message.key, origin, now_us, message.proof)
                 case wire.FetchPage():
