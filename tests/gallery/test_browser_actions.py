@@ -132,6 +132,57 @@ def test_photos_are_kept_saved_discarded_brought_back_and_deleted(tmp_path: Path
     asyncio.run(story())
 
 
+RECORD_EVENTS = """
+    window.events = [];
+    window.EventSource = class extends EventSource {
+        constructor(...given) {
+            super(...given);
+            for (const kind of ["item", "gone"])
+                this.addEventListener(kind, () => window.events.push(kind));
+        }
+    };
+"""
+
+
+def test_a_photo_that_arrives_while_a_list_is_loading_is_shown(tmp_path: Path) -> None:
+    """An answer may be older than an event that arrived before it."""
+
+    async def story() -> None:
+        problems: list[str] = []
+        async with a_gallery(tmp_path / "g") as place, a_browser() as browser:
+            ana = await place.guest("Ana")
+            await ana.upload(a_jpeg(1), title="old", tags="goal")
+            await ana.upload(a_jpeg(2), title="gone", tags="goal")
+            (gone,) = [item for item in await ana.items("wall") if item["card"]["title"] == "gone"]
+            page = await a_page(browser, problems, **WIDE)
+            held = 0
+
+            async def hold(route: Any) -> None:
+                nonlocal held
+                answer = await route.fetch()
+                held += 1
+                if held == 1:
+                    await ana.upload(a_jpeg(3), title="new", tags="goal")
+                    await ana.ask("DELETE", f"/api/w/lisbon/items/{gone['card']['key']}")
+                    await page.wait_for_function("() => window.events.includes('gone')")
+                await route.fulfill(response=answer)
+
+            await page.add_init_script(RECORD_EVENTS)
+            await page.goto(place.served.url)
+            await wait_for_tiles(page, 2)
+            await page.route("**/items?view=available*", hold)
+            await page.click(".tab:has-text('Downloads')")
+            await wait_for_tiles(page, 0)
+            await page.click(".tab:has-text('Available')")
+            await wait_for_tiles(page, 2)
+            titles = await page.locator(".tile img").evaluate_all("all => all.map(one => one.alt)")
+            assert titles == ["new", "old"]
+            assert held == 1
+        assert problems == []
+
+    asyncio.run(story())
+
+
 def test_a_filter_by_tag_and_an_archive_of_some(tmp_path: Path) -> None:
     async def story() -> None:
         problems: list[str] = []
