@@ -1,9 +1,8 @@
-/** Dialogs around the photos: the code to scan, people, devices, settings. */
+/** Dialogs around the photos: the code to scan, people, settings. */
 
 import { type GalleryEvent, type PendingPhoto, request } from "./client.ts";
 import { button, h, openDialog } from "./dom.ts";
 import { errorText, showError } from "./errors.ts";
-import { galleryLinks, loadGalleries } from "./galleries.ts";
 import type { Session } from "./session.ts";
 import { pendingPicture } from "./tiles.ts";
 import { LANGUAGES, chosenLanguage, readSetting, writeSetting } from "./language.ts";
@@ -116,57 +115,6 @@ export async function openPeople(session: Session): Promise<void> {
   session.feed.listeners.add(listener);
   dialog.addEventListener("close", () => session.feed.listeners.delete(listener));
   await Promise.all([loadPending(), loadGuests()]).catch(showError);
-}
-
-interface Status {
-  connected: boolean;
-  node: string | null;
-  photos: number;
-  own: number;
-  publishers: Record<string, number>;
-  neighbours: string[];
-  station: string | null;
-  substrate: string | null;
-  closed: boolean;
-  storage: { objects: number; metadata: number; file_bytes: number; durable: boolean; full: boolean } | null;
-  hint: string | null;
-  /** What is stored here for each other device. */
-  kept: Record<string, { photos: number; bytes: number }>;
-}
-
-export async function openAround(session: Session): Promise<void> {
-  const { body } = openDialog(t("around"), t("close"), "around");
-  body.append(h("p", {}, t("aroundText")));
-  const [status, others] = await Promise.all([session.client.get<Status>("status"), loadGalleries(session), session.reload()]).catch((error: unknown) => (showError(error), []));
-  if (!status || !others) return;
-  const short = (id: string) => (id === status.node ? t("thisDevice") : t("byDevice", { id: id.slice(0, 6) }));
-  if (!status.connected) body.append(h("p", { class: "notice" }, t("nodeAway")));
-  if (status.hint) body.append(h("p", { class: "notice" }, status.hint));
-  if (status.storage?.full) body.append(h("p", { class: "notice" }, t("diskFull")));
-  const facts = h("dl", { class: "facts-list" });
-  const fact = (name: string, ...value: (Node | string)[]) => facts.append(h("dt", {}, name), h("dd", {}, ...value));
-  fact(t("neighbours"), status.neighbours.length ? h("ul", { class: "devices" }, ...status.neighbours.map((id) => h("li", { class: "device" }, short(id)))) : t("noNeighbours"));
-  fact(t("otherGalleries"), others.length ? galleryLinks(others) : t("noOtherGalleries"));
-  if (status.station) fact(t("around"), t("station"));
-  fact(
-    t("publishers"),
-    h("ul", { class: "devices" }, ...Object.entries(status.publishers).map(([id, count]) => h("li", { class: status.neighbours.includes(id) || id === status.node ? "device" : "device away" }, `${short(id)}: ${count}`))),
-  );
-  if (status.storage) {
-    const { file_bytes, durable } = status.storage;
-    const kept = Object.entries(status.kept);
-    fact(
-      t("stored"),
-      t("storedOwn", { n: status.own }),
-      kept.length ? h("ul", { class: "devices" }, ...kept.map(([id, { photos, bytes }]) => h("li", { class: "device" }, t("keptFor", { device: short(id), n: photos, size: formatSize(bytes) })))) : "",
-    );
-    fact(t("space"), durable ? formatSize(file_bytes) : t("inMemory"));
-  }
-  fact(t("substrate"), `${t(status.closed ? "closedWorld" : "openWorld")} (${(status.substrate ?? "").toUpperCase()})`);
-  const { photos, bytes, photos_max, bytes_max } = session.me;
-  if (photos_max !== null && bytes_max !== null) fact(t("used"), t("quota", { photos, photosMax: photos_max, bytes: formatSize(bytes), bytesMax: formatSize(bytes_max) }));
-  body.append(facts);
-  if (session.may("host")) body.append(h("a", { class: "button", href: `/map?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("map")));
 }
 
 export function applyTheme(): void {

@@ -2,7 +2,8 @@
 
 import type { GalleryEvent, PendingPhoto, Photo } from "./client.ts";
 import { button, h, toast } from "./dom.ts";
-import { openAround, openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
+import { openAround } from "./devices.ts";
+import { openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
 import { messageOf, showError } from "./errors.ts";
 import { goOnElsewhere, loadGalleries } from "./galleries.ts";
 import { Grid } from "./grid.ts";
