@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.pipeline.buckets import bucket_settings
 from tests.pipeline.planned import STORY, TIMES, a_few, in_order, planned, result
@@ -24,7 +26,13 @@ from thyme.pipeline.sweep.presets import (
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART, RUN_TABLES
-from thyme.pipeline.sweep.runner import SweepError, sweep
+from thyme.pipeline.sweep.runner import (
+    TASK_S_MAX,
+    TASKS_PER_CORE_LEFT,
+    SweepError,
+    group_runs,
+    sweep,
+)
 from thyme.pipeline.sweep.runs.planned_run import (
     ENDED,
     FAILED,
@@ -32,7 +40,8 @@ from thyme.pipeline.sweep.runs.planned_run import (
     ResultRow,
     failed_run,
 )
-from thyme.pipeline.sweep.spark_task import write_part
+from thyme.pipeline.sweep.simulation_process import RunLimits
+from thyme.pipeline.sweep.spark_task import PackedRun, write_part
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.pipeline.warehouse_copy import local_copy
 from thyme.report.tables import STAGES, read_tables
@@ -158,6 +167,26 @@ def test_p5_a_task_that_is_repeated_leaves_the_result_that_is_there(tmp_path: Pa
 
     assert [each.error for each in results.failures()] == ["first", "none of both"]
     assert [file.name for file in job.rglob("*") if file.is_file()] == 2 * ["part-0.parquet"]
+
+
+@given(st.lists(st.floats(0.01, 100.0), max_size=60), st.integers(1, 16))
+def test_p5_short_runs_share_a_task_and_cores_have_work_to_the_end(
+    costs: list[float], cores: int
+) -> None:
+    packed = [PackedRun(str(n), b"", None, RunLimits(), cost) for n, cost in enumerate(costs)]
+    groups = group_runs(packed, cores)
+    assert [run for group in groups for run in group] == packed
+    for number, group in enumerate(groups):
+        took_s = sum(run.estimated_s for run in group)
+        left_s = sum(run.estimated_s for later in groups[number:] for run in later)
+        if len(group) > 1:
+            assert took_s <= TASK_S_MAX
+            assert took_s <= left_s / (TASKS_PER_CORE_LEFT * cores) + 1e-6
+
+
+def test_p5_runs_of_a_second_do_not_have_a_task_each() -> None:
+    packed = [PackedRun(str(n), b"", None, RunLimits(), 1.0) for n in range(1000)]
+    assert len(group_runs(packed, 2)) < 150
 
 
 def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The sweep: runs planned simulations on Spark, one simulation per task.
+"""The sweep: runs planned simulations on Spark.
 
-Entry point: `sweep`. Executors get the traces from the driver, simulate each run in a process of
-its own (`sweep.simulation_process`) and write its result at once (`sweep.results`), so an
+Entry point: `sweep`. A task has one long run or several short ones (`group_runs`). Executors get
+the traces from the driver, simulate the runs in a process of
+their own (`sweep.simulation_process`) and write each result at once (`sweep.results`), so an
 interrupted sweep continues where it stopped. A run that fails, or whose process dies, is recorded
 with its error, and the others continue. The driver lists the results to report progress.
 Clauses: P5, P11, S16.
@@ -45,6 +46,11 @@ COMMIT_OPTIONS = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
 }
+TASK_S_MAX = 15.0
+"""Estimated time of the runs that share a task: Spark needs about 0.04 s for each task."""
+TASKS_PER_CORE_LEFT = 8
+"""Runs share a task only if so many tasks of its length are left for each core: all cores work to
+the end."""
 FATAL_MESSAGES = ("No space left on device", "Disk quota exceeded", "Permission denied")
 """Errors of the warehouse, in messages of Java: no other run would fare better."""
 
@@ -186,7 +192,13 @@ def pack_runs(
         if name is not None and file is not None:
             ship_file(spark, name, read_file(file))
     return [
-        PackedRun(run.run_id, msgspec.json.encode(run), run.shipped_trace, limits.for_run(run))
+        PackedRun(
+            run.run_id,
+            msgspec.json.encode(run),
+            run.shipped_trace,
+            limits.for_run(run),
+            run.cost.seconds,
+        )
         for run in missing
     ]
 
@@ -194,17 +206,37 @@ def pack_runs(
 def _simulate_all(
     spark: SparkSession, packed: Sequence[PackedRun], results: RunResults, job: str
 ) -> None:
-    """Simulates each run in a task of its own, which Spark starts in their order. The result of a
-    run is written when it has ended: into a folder by the task, elsewhere by Spark's writer. In
-    a folder, that one would start a dozen processes for each file, to set permissions."""
+    """Simulates the runs in tasks, which Spark starts in their order. The result of a run is
+    written when it has ended: into a folder by the task, elsewhere by Spark's writer, which
+    publishes whole tasks, so that each run has its own. In a folder, that writer would start a
+    dozen processes for each file, to set permissions."""
     folder = results.local_folder(job)
     if folder is None:
-        frame = _map_numbers(spark, len(packed), partial(simulate_runs, packed=packed))
+        alone = [[run] for run in packed]
+        frame = _map_numbers(spark, len(alone), partial(simulate_runs, tasks=alone))
         _write_parts(frame, results.spark_path(job))
         return
-    task = partial(simulate_into_folder, packed=packed, folder=str(folder))
-    _map_numbers(spark, len(packed), task).write.format("noop").mode("overwrite").save()
+    tasks = group_runs(packed, core_count(spark))
+    task = partial(simulate_into_folder, tasks=tasks, folder=str(folder))
+    _map_numbers(spark, len(tasks), task).write.format("noop").mode("overwrite").save()
     results.mark_finished(job)
+
+
+def group_runs(packed: Sequence[PackedRun], cores: int) -> list[list[PackedRun]]:
+    """Groups short runs that follow each other: one task per group."""
+    groups: list[list[PackedRun]] = []
+    left_s = sum(run.estimated_s for run in packed)
+    group_s = limit_s = 0.0
+    for run in packed:
+        if groups and group_s + run.estimated_s <= limit_s:
+            groups[-1].append(run)
+            group_s += run.estimated_s
+        else:
+            groups.append([run])
+            group_s = run.estimated_s
+            limit_s = min(TASK_S_MAX, left_s / (TASKS_PER_CORE_LEFT * cores))
+        left_s -= run.estimated_s
+    return groups
 
 
 def _map_numbers(

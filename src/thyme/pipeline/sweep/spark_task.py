@@ -1,4 +1,4 @@
-"""Spark task: carries out planned runs on a worker, each in a process of its own.
+"""Spark task: carries out planned runs on a worker, in a simulation process.
 
 Entry points: `simulate_runs`, which returns results to Spark, and `simulate_into_folder`, which
 writes them itself; both are functions for `DataFrame.mapInArrow`.
@@ -32,23 +32,26 @@ class PackedRun(msgspec.Struct, frozen=True):
     trace: str | None
     """Name of the trace among the files that Spark has fetched; None: the run has none."""
     limits: RunLimits
+    estimated_s: float
 
 
-def simulate_runs(
-    batches: Iterable[pa.RecordBatch], packed: Sequence[PackedRun]
-) -> Iterator[pa.RecordBatch]:
-    """Simulates the runs with the numbers in the batches; returns rows of RUN_PART, with the run
-    id once more in the column `run`."""
-    for row in _simulate(batches, packed):
+Tasks = Sequence[Sequence[PackedRun]]
+"""The runs of each task, by its number."""
+
+
+def simulate_runs(batches: Iterable[pa.RecordBatch], tasks: Tasks) -> Iterator[pa.RecordBatch]:
+    """Simulates the runs of the tasks with the numbers in the batches; returns rows of RUN_PART,
+    with the run id once more in the column `run`."""
+    for row in _simulate(batches, tasks):
         yield from row.append_column("run", row.column("run_id")).to_batches()
 
 
 def simulate_into_folder(
-    batches: Iterable[pa.RecordBatch], packed: Sequence[PackedRun], folder: str
+    batches: Iterable[pa.RecordBatch], tasks: Tasks, folder: str
 ) -> Iterator[pa.RecordBatch]:
-    """Simulates the runs with the numbers in the batches; writes each into the folder of its job,
-    as Spark's writer would, and returns no rows."""
-    for row in _simulate(batches, packed):
+    """Simulates the runs of the tasks with the numbers in the batches; writes each into the folder
+    of its job, as Spark's writer would, and returns no rows."""
+    for row in _simulate(batches, tasks):
         write_part(Path(folder), row)
         yield from ()
 
@@ -62,16 +65,15 @@ def write_part(folder: Path, row: pa.Table) -> None:
         LocalStorage(folder).create(f"state={state}/run={run_id}/part-0.parquet", sink.getvalue())
 
 
-def _simulate(batches: Iterable[pa.RecordBatch], packed: Sequence[PackedRun]) -> Iterator[pa.Table]:
+def _simulate(batches: Iterable[pa.RecordBatch], tasks: Tasks) -> Iterator[pa.Table]:
     """The results of runs, each a row of RUN_PART."""
     from pyspark import SparkFiles
 
     slot = worker_slot()
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            run = packed[number]
-            trace_file = SparkFiles.get(run.trace) if run.trace is not None else None
-            yield slot.run(run.planned, run.run_id, trace_file, run.limits)
+    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+    for run in (run for number in numbers for run in tasks[number]):
+        trace_file = SparkFiles.get(run.trace) if run.trace is not None else None
+        yield slot.run(run.planned, run.run_id, trace_file, run.limits)
 
 
 def warm_worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
