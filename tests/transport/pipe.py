@@ -51,6 +51,8 @@ class Pipe:
         """The messages received, by receiver, sender and message."""
         self.given_up: list[tuple[NodeId, NodeId, Message]] = []
         self.datagrams = 0
+        self._stopped: dict[NodeId, list[tuple[Address, bytes]]] = {}
+        """Nodes whose process is stopped, and the datagrams that wait in their sockets."""
         for name in names:
             self.add(name)
 
@@ -61,20 +63,34 @@ class Pipe:
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         self.links[sender].send(to, message, self.now_us)
-        self._carry(sender)
+        self.carry(sender)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         self.links[sender].broadcast(message, self.now_us)
-        self._carry(sender)
+        self.carry(sender)
 
     def inject(self, to: NodeId, datagram: bytes, address: Address = ("ff", 1)) -> None:
         self.links[to].receive_datagram(datagram, address, self.now_us)
-        self._carry(to)
+        self.carry(to)
+
+    def stop(self, name: NodeId) -> None:
+        """Stops a node, as a phone that sleeps: datagrams wait in its socket."""
+        self._stopped[name] = []
+
+    def go_on(self, name: NodeId, *, tick_first: bool) -> None:
+        """Lets a stopped node continue. It reads its socket, before or after its timers: the
+        operating system decides."""
+        waiting = self._stopped.pop(name)
+        if tick_first:
+            self.tick(name)
+        for address, datagram in waiting:
+            self.links[name].receive_datagram(datagram, address, self.now_us)
+        self.carry(name)
 
     def run(self, for_s: float) -> None:
         until_us = self.now_us + round(1e6 * for_s)
         while True:
-            at_us = min(link.next_tick_us() for link in self.links.values())
+            at_us = min(self.next_tick_us(name) for name in self.links if name not in self._stopped)
             if self._queue:
                 at_us = min(at_us, self._queue[0][0])
             if at_us > until_us:
@@ -83,15 +99,24 @@ class Pipe:
             while self._queue and self._queue[0][0] <= self.now_us:
                 _, _, address, to, datagram = heappop(self._queue)
                 name = NodeId(bytes.fromhex(to[0]))
-                if name in self.links:
+                if name in self._stopped:
+                    self._stopped[name].append((address, datagram))
+                elif name in self.links:
                     self.links[name].receive_datagram(datagram, address, self.now_us)
-                    self._carry(name)
-            for name, link in list(self.links.items()):
-                link.tick(self.now_us)
-                self._carry(name)
+                    self.carry(name)
+            for name in list(self.links):
+                if name not in self._stopped:
+                    self.tick(name)
         self.now_us = until_us
 
-    def _carry(self, name: NodeId) -> None:
+    def next_tick_us(self, name: NodeId) -> int:
+        return self.links[name].next_tick_us()
+
+    def tick(self, name: NodeId) -> None:
+        self.links[name].tick(self.now_us)
+        self.carry(name)
+
+    def carry(self, name: NodeId) -> None:
         for effect in self.links[name].drain_events():
             match effect:
                 case MessageReceived():

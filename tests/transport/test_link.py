@@ -204,6 +204,31 @@ def test_one_that_comes_up_again_begins_anew() -> None:
     assert [message for _, _, message in pipe.came] == [object_data(1), object_data(2)]
 
 
+@pytest.mark.parametrize("tick_first", [False, True])
+def test_m34_a_node_that_slept_receives_what_is_sent_to_it_afterwards(tick_first: bool) -> None:
+    """Its neighbour has removed it and counts messages anew. If the sleeper reads its socket before
+    it looks at the time, it has not removed the neighbour, and knows the numbers of before."""
+    pipe = met()
+    before, meanwhile, after = range(5), range(5, 10), range(10, 30)
+    for number in before:
+        pipe.send(ALICE, BOB, object_data(number))
+        pipe.run(0.1)
+    pipe.stop(BOB)
+    for number in meanwhile:
+        pipe.send(ALICE, BOB, object_data(number))
+    pipe.run(40)
+    assert pipe.links[ALICE].neighbours == []
+    pipe.go_on(BOB, tick_first=tick_first)
+    pipe.run(2)
+    for number in after:
+        pipe.send(ALICE, BOB, object_data(number))
+        pipe.run(0.1)
+
+    came = numbers(pipe.came)
+    assert [number for number in came if number in after] == list(after)
+    assert len(came) == len(set(came))
+
+
 def test_a_short_broadcast_is_one_datagram_and_a_long_one_goes_to_each() -> None:
     pipe = Pipe(ALICE, BOB, CAROL)
     pipe.run(0.1)

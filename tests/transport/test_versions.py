@@ -162,7 +162,7 @@ def test_messages_that_are_sent_together_share_packets_if_the_neighbour_reads_th
 
     assert [each for _, _, each in pipe.came] == sent
     [(_, bob)] = pipe.links[ALICE].describe_neighbours()
-    packets = bob.send_window._next_number
+    packets = bob.send_window.next_number
     assert packets == (100 if versions == OLD else 2), "64 messages are the maximum of a packet"
 
 

@@ -44,7 +44,10 @@ _ADDRESS_SILENT_US: Final = 2 * SECOND_US
 class NeighbourState:
     """State of the link to one node in range."""
 
-    def __init__(self, address: Address, incarnation: bytes, config: LinkConfig) -> None:
+    def __init__(
+        self, address: Address, incarnation: bytes, config: LinkConfig, first_number: int = 0
+    ) -> None:
+        """`first_number` is that of the first packet to the neighbour."""
         self.address = address
         self.incarnation = incarnation
         self.started_us = 0
@@ -54,7 +57,7 @@ class NeighbourState:
         """The packet version that was agreed with it."""
         self.clock_ahead_us: int | None = None
         """How far its clock is ahead of this node's; None before it sent its time."""
-        self.send_window = SendWindow()
+        self.send_window = SendWindow(first_number)
         self.reassembler = Reassembler(config.reassembly)
 
 
@@ -75,6 +78,10 @@ class NeighbourTable:
         self._report_undelivered = report_undelivered
         self._admissions: TokenBucket | None = None
         self._reassembly_bytes = 0
+        self._first_number = 0
+        """The first packet to a new neighbour has this number, which none to a removed one has
+        reached: such a neighbour may not have noticed, takes packets with earlier numbers for
+        repeated ones, and acknowledges them without a look."""
         self.states: dict[NodeId, NeighbourState] = {}
         """The neighbours, oldest first."""
         self.has_copy = False
@@ -99,7 +106,7 @@ class NeighbourTable:
             raise DecodeError("too many neighbours", f"{len(self.states)} is the maximum")
         if not self._shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
             raise DecodeError("too many names", "many nodes at one address")
-        neighbour = NeighbourState(address, envelope.incarnation, self._config)
+        neighbour = NeighbourState(address, envelope.incarnation, self._config, self._first_number)
         neighbour.started_us = started_us
         self.states[sender] = neighbour
         return neighbour
@@ -174,6 +181,7 @@ class NeighbourTable:
         del self.states[node_id]
         self._shares.remove_name(neighbour.address)
         self._reassembly_bytes -= neighbour.reassembler.stored_bytes
+        self._first_number = max(self._first_number, neighbour.send_window.next_number)
         neighbour.send_window.fail_all()
         self.report_failures(node_id, neighbour)
 

@@ -117,8 +117,10 @@ class _InFlightFragment:
 class SendWindow:
     """Sends messages to one neighbour."""
 
-    def __init__(self) -> None:
-        self._next_number = 0
+    def __init__(self, first_number: int = 0) -> None:
+        """`first_number` is higher than the numbers of an earlier window to the same neighbour."""
+        self.next_number = first_number
+        """Number of the next packet."""
         self._next_send_order = 0
         self._message_count = 0
         """Number of messages that are not acknowledged."""
@@ -245,8 +247,8 @@ class SendWindow:
         self._add_packet(bodies[start:], tokens[start:], version)
 
     def _add_packet(self, bodies: list[bytes], tokens: list[object], version: int) -> None:
-        packet = _OutgoingPacket(self._next_number, codec.join(bodies, version), tokens)
-        self._next_number += 1
+        packet = _OutgoingPacket(self.next_number, codec.join(bodies, version), tokens)
+        self.next_number += 1
         self._packets[packet.number] = packet
         self._unsent.append(packet)
 
