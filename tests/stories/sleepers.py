@@ -35,12 +35,12 @@ class Sleepers(Pipe):
         super().__init__()
         self.now_us = begin_us
         self.told: list[tuple[NodeId, AppEvent]] = []
-        self._nodes: dict[NodeId, Node] = {}
+        self.nodes: dict[NodeId, Node] = {}
         self._timers: dict[NodeId, TimerQueue] = {}
         for number, name in enumerate(names):
             self.add(name, world)
             self._timers[name] = TimerQueue()
-            self._nodes[name] = make_node(world, name, MemoryStore(), Random(number), (20.0, 20.0))
+            self.nodes[name] = make_node(world, name, MemoryStore(), Random(number), (20.0, 20.0))
             self.feed(name, Started())
 
     def ask(self, name: NodeId, request: AppRequest) -> None:
@@ -49,7 +49,7 @@ class Sleepers(Pipe):
     def feed(self, name: NodeId, event: Input) -> None:
         """Lets a node handle an input, and carries out what it wants."""
         link, timers = self.links[name], self._timers[name]
-        for action in self._nodes[name].handle(event, self.now_us):
+        for action in self.nodes[name].handle(event, self.now_us):
             match action:
                 case Send():
                     link.send(action.to, action.message, self.now_us)
@@ -61,7 +61,7 @@ class Sleepers(Pipe):
                     timers.cancel(action.timer)
                 case Emit():
                     self.told.append((name, action.event))
-        self._nodes[name].check()
+        self.nodes[name].check()
         self.carry(name)
 
     def next_tick_us(self, name: NodeId) -> int:

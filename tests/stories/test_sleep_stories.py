@@ -11,7 +11,10 @@ from thyme.model.tags import as_tags
 from thyme.model.time_frames import SECOND_US, TimeFrame
 from thyme.model.worlds import Area, WorldInfo
 from thyme.protocol.app_interface import Insert, NotificationEvent, Subscribe
+from thyme.protocol.node import Node
 from thyme.query.query import Query
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.dcs.service.notification_delivery import WINDOW_BYTES_MAX
 
 BEGIN_US = 1_700_000_000 * SECOND_US
 WORLDS = {
@@ -55,10 +58,36 @@ def test_m34_a_node_that_slept_is_notified_of_everything_soon(
     assert len(oids) == 100 + OBJECTS + 1
 
 
-def insert(network: Sleepers, oid: str) -> None:
+def test_m35_a_cell_sends_a_sleeper_few_bytes_without_acknowledgement() -> None:
+    """Summaries of 60 kB: the rest waits in history (M34)."""
+    network = Sleepers(WORLDS["dcs"], ALICE, BOB, CAROL, begin_us=BEGIN_US)
+    network.run(8)
+    goal = Query("goal").conjunctions
+    network.ask(BOB, Subscribe(request_id=1, conjunctions=goal, frame=TimeFrame(), batch=0))
+    network.run(3)
+    network.stop(BOB)
+    unacknowledged = []
+    for number in range(60):
+        insert(network, f"large-{number}", bytes(60_000))
+        unacknowledged += map(pending_bytes, network.nodes.values())
+    assert 0 < max(unacknowledged) < WINDOW_BYTES_MAX + 60_000
+
+    network.go_on(BOB, tick_first=False)
+    network.run(20)
+    assert len(set(notified(network))) == len(notified(network)) == 60
+
+
+def pending_bytes(node: Node) -> int:
+    """The bytes of the summaries on the way to the subscriber."""
+    assert isinstance(node, DcsNode)
+    return node.service.notification_delivery._pending.of(BOB).summary_bytes
+
+
+def insert(network: Sleepers, oid: str, summary: bytes = b"") -> None:
     number = 2 + len(network.told)
     tags = as_tags(["goal"])
-    network.ask(ALICE, Insert(request_id=number, data=b"x", tags=tags, oid=ObjectId(oid)))
+    request = Insert(request_id=number, data=b"x", tags=tags, oid=ObjectId(oid), summary=summary)
+    network.ask(ALICE, request)
 
 
 def notified(network: Sleepers) -> list[str]:

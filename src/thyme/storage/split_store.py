@@ -58,6 +58,9 @@ class SplitStore:
     def remove(self, table: RecordTable[R], key: str) -> None:
         self._of(table).remove(table, key)
 
+    def get(self, table: RecordTable[R], key: str) -> R | None:
+        return self._of(table).get(table, key)
+
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         return self._of(table).load(table)
 

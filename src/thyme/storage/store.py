@@ -47,6 +47,10 @@ class Store(Protocol):
         """Removes a record; no effect if the key is unknown."""
         ...
 
+    def get(self, table: RecordTable[R], key: str) -> R | None:
+        """Returns a record, or None."""
+        ...
+
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         """Yields keys and records of a table, in the order in which they were first put."""
         ...
@@ -98,6 +102,10 @@ class MemoryStore:
 
     def remove(self, table: RecordTable[R], key: str) -> None:
         self._tables.get(table.name, {}).pop(key, None)
+
+    def get(self, table: RecordTable[R], key: str) -> R | None:
+        record: R | None = self._tables.get(table.name, {}).get(key)
+        return record
 
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         yield from list(self._tables.get(table.name, {}).items())

@@ -101,6 +101,16 @@ class SqliteStore:
     def remove(self, table: RecordTable[R], key: str) -> None:
         self.write("DELETE FROM record WHERE shelf = ? AND key = ?", (table.name, key))
 
+    def get(self, table: RecordTable[R], key: str) -> R | None:
+        query = "SELECT value FROM record WHERE shelf = ? AND key = ?"
+        with self.database_errors():
+            row = self._db.execute(query, (table.name, key)).fetchone()
+            if row is None:
+                return None
+            return msgspec.msgpack.decode(
+                strip_checksum(table, key, row[0]), type=table.record_type
+            )
+
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         with self.database_errors():
             yield from _read_records(self._db, table)

@@ -41,6 +41,13 @@ class Inserts:
         return timers[-1].at_us
 
 
+def answer_late(pacer: InsertPacer, times: int) -> None:
+    """Answers inserts late, one after the other."""
+    for number in range(times):
+        started_us = 2 * number * SECOND_US
+        pacer.on_answered(started_us, started_us + 2 * SECOND_US)
+
+
 def test_d28_while_answers_are_prompt_inserts_do_not_wait() -> None:
     inserts = Inserts()
     for number in range(5):
@@ -54,8 +61,7 @@ def test_d28_while_answers_are_prompt_inserts_do_not_wait() -> None:
 def test_d28_after_late_answers_an_insert_waits_for_the_interval() -> None:
     inserts = Inserts()
     inserts.insert(0, 0)
-    for _ in range(2):
-        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    answer_late(inserts.pacer, 2)
     assert inserts.pacer.interval_us == 2 * CONFIG.interval_us_min
     inserts.insert(1, 10 * SECOND_US)
     assert inserts.started == {0: 0, 1: 10 * SECOND_US}, "the interval is over long since"
@@ -70,10 +76,21 @@ def test_d28_after_late_answers_an_insert_waits_for_the_interval() -> None:
     inserts.pacer.check()
 
 
+def test_d28_one_late_moment_counts_once_however_many_inserts_were_under_way() -> None:
+    """A busy application has many inserts under way: all of them are late if a node pauses for a
+    moment, and the application would wait for minutes."""
+    inserts = Inserts()
+    for number in range(64):
+        inserts.pacer.on_answered(number, number + 2 * SECOND_US)
+    assert inserts.pacer.interval_us == CONFIG.interval_us_min
+
+    inserts.pacer.on_answered(3 * SECOND_US, 5 * SECOND_US)
+    assert inserts.pacer.interval_us == 2 * CONFIG.interval_us_min
+
+
 def test_d28_prompt_answers_end_the_waiting() -> None:
     inserts = Inserts()
-    for _ in range(20):
-        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    answer_late(inserts.pacer, 20)
     assert inserts.pacer.interval_us == CONFIG.interval_us_max
 
     for _ in range(40):
@@ -83,8 +100,7 @@ def test_d28_prompt_answers_end_the_waiting() -> None:
 
 def test_d28_an_insert_that_finds_the_queue_full_or_waits_too_long_is_refused_by_name() -> None:
     inserts = Inserts()
-    for _ in range(10):
-        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    answer_late(inserts.pacer, 10)
     for number in range(4):
         inserts.insert(number, SECOND_US)
     assert list(inserts.refused) == [2, 3], "two may wait"
@@ -103,7 +119,7 @@ def test_d28_the_application_learns_that_an_insert_was_refused() -> None:
     assert pacer is not None
     pacer.on_answered(0, 2 * SECOND_US)
     net.insert("ann", "first", tag_in(2))
-    pacer.on_answered(0, 2 * SECOND_US)
+    pacer.on_answered(2 * SECOND_US, 4 * SECOND_US)
 
     waits = asked.Insert(request_id=901, data=b"pixels", tags=(tag_in(2),))
     assert net.ask("ann", waits, 0.1) is None

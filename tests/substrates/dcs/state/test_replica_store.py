@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import pytest
 
 from tests.builders import ALICE, BOB, key, photo
 from tests.substrates.dcs.components import CELL, a_replica_store
 from thyme.model.errors import NotFoundError, RejectedError
 from thyme.protocol.messages.cell_records import CellId, Replica
+from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
@@ -104,3 +108,37 @@ def test_d15_a_replica_evicted_and_then_deleted_does_not_come_back() -> None:
 
     with pytest.raises(RejectedError, match="deleted"):
         replicas.add_replica(StoredReplica(photo(0, data=b"1"), ReplicaRole.ACTIVE), b"1", 12)
+
+
+def test_m35_long_summaries_are_not_kept_in_memory(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "w.thyme")
+    replicas = a_replica_store(store)
+    metadata = [photo(number, at_us=number, data=b"x", summary=bytes(60_000)) for number in (1, 2)]
+    tracemalloc.start()
+    try:
+        for number in range(3, 203):
+            one = photo(number, at_us=number, data=b"x", summary=bytes(60_000))
+            replicas.add_replica(StoredReplica(one, ReplicaRole.OWN), b"x", 10)
+        store.commit()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 3_000_000, "of 12,000,000 bytes"
+
+    for one in metadata:
+        replicas.add_replica(StoredReplica(one, ReplicaRole.ACTIVE), b"x", 10)
+    assert [each.metadata for each in replicas.with_role(ReplicaRole.ACTIVE)] == metadata
+    replicas.set_holders(key(1), (Replica(CELL, BOB),))
+    replicas.change_role(ReplicaRole.ACTIVE, ReplicaRole.PASSIVE)
+    changed = replicas.get(key(1))
+    assert changed is not None
+    assert changed.metadata == metadata[0]
+    other = photo(2, at_us=2, data=b"x", summary=bytes(59_999))
+    with pytest.raises(RejectedError, match="an object never changes"):
+        replicas.add_replica(StoredReplica(other, ReplicaRole.ACTIVE), b"x", 10)
+    replicas.check()
+    store.commit()
+    store.close()
+    again = a_replica_store(SqliteStore(tmp_path / "w.thyme")).get(key(2))
+    assert again is not None
+    assert again.metadata == metadata[1]

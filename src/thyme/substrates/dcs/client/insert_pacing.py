@@ -2,8 +2,9 @@
 
 An insert that is answered late had to be repeated, and repeating makes a busy channel busier. After
 each late answer a node waits twice as long between two inserts, after each prompt one a little
-less. Inserts wait in a queue meanwhile; one that finds the queue full, or waits too long, is
-refused, so that the application learns of it. Entry point: `InsertPacer.admit`.
+less; of inserts that were under way together, one late answer counts. Inserts wait in a queue
+meanwhile; one that finds the queue full, or waits too long, is refused, so that the application
+learns of it. Entry point: `InsertPacer.admit`.
 Clauses: D28.
 """
 
@@ -42,6 +43,8 @@ class InsertPacer:
         self._started_us = 0
         """When the latest insert was started."""
         self.interval_us = 0
+        self._lengthened_us = 0
+        """When the interval became longer: what was started before was not sent at this pace."""
         self.refused = 0
 
     def admit(
@@ -60,8 +63,10 @@ class InsertPacer:
     def on_answered(self, started_us: int, now_us: int) -> None:
         """Adapts the interval to the time that an insert took."""
         if now_us - started_us > self._config.prompt_us:
-            longer_us = max(2 * self.interval_us, self._config.interval_us_min)
-            self.interval_us = min(longer_us, self._config.interval_us_max)
+            if started_us >= self._lengthened_us:
+                longer_us = max(2 * self.interval_us, self._config.interval_us_min)
+                self.interval_us = min(longer_us, self._config.interval_us_max)
+                self._lengthened_us = now_us
         else:
             shorter_us = int(self.interval_us * _RECOVERY)
             self.interval_us = shorter_us if shorter_us >= self._config.interval_us_min else 0

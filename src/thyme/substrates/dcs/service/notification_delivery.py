@@ -48,7 +48,9 @@ from thyme.substrates.dcs.state.cell_index import CellIndex
 
 PROBE_WAIT_US = SECOND_US
 WINDOW_MAX = 256
-"""Maximum number of unacknowledged notifications to one subscriber."""
+WINDOW_BYTES_MAX = 2**20
+"""Maximum number of unacknowledged notifications to one subscriber, and of bytes of their
+summaries."""
 PROBES_MAX = 3
 """How often a subscriber is probed before it counts as failed."""
 
@@ -136,15 +138,24 @@ class NotificationDelivery:
         self, key: Key, sids: tuple[SubscriptionId, ...], now_us: int
     ) -> PendingNotification:
         metadata = self._index.get_object(key)
-        published_us = 0 if metadata is None else metadata.published_us
-        return PendingNotification(key, sids, now_us, now_us, published_us=published_us)
+        if metadata is None:
+            return PendingNotification(key, sids, now_us, now_us)
+        return PendingNotification(
+            key,
+            sids,
+            now_us,
+            now_us,
+            published_us=metadata.published_us,
+            summary_bytes=len(metadata.summary),
+        )
 
     def _without_gaps(self, key: Key, recipients: Recipients, now_us: int) -> Recipients:
         """The subscribers that can be notified now; the others will read the object later."""
         metadata = self._index.get_object(key)
         ready: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
         for (cell, subscriber), sids in recipients.items():
-            is_full = len(self._pending.of(subscriber)) >= WINDOW_MAX
+            pending = self._pending.of(subscriber)
+            is_full = len(pending) >= WINDOW_MAX or pending.summary_bytes >= WINDOW_BYTES_MAX
             for sid in sids if metadata is not None else ():
                 sub_key = SubscriptionKey(sid, subscriber)
                 assert metadata is not None
@@ -243,7 +254,7 @@ class NotificationDelivery:
             return
         for number in ack.numbers:
             for notification in self._sent.get(number, ()):
-                pending.pop(notification.key, None)
+                pending.remove(notification.key)
         if not pending:
             self._pending.forget(subscriber)
 
@@ -294,7 +305,7 @@ class NotificationDelivery:
     ) -> None:
         self.undelivered += 1
         if notification.is_last_try or len(self) >= self._config.pending_max:
-            self._pending.of(subscriber).pop(notification.key, None)
+            self._pending.of(subscriber).remove(notification.key)
             self.given_up += 1
             self._miss(subscriber, notification, now_us)
             return
@@ -350,7 +361,7 @@ class NotificationDelivery:
         pending = self._pending.of(subscriber)
         if not pending:
             return
-        pending.pop(None, None)
+        pending.remove(None)
         undelivered = [
             notification for notification in pending.values() if notification.is_undelivered
         ]

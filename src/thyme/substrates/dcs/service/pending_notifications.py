@@ -39,6 +39,31 @@ class PendingNotification(msgspec.Struct, frozen=True):
     """The cell in which the subscriber is probed."""
     published_us: int = 0
     """When the object was published, which may be removed before its subscriber is notified."""
+    summary_bytes: int = 0
+
+
+class SubscriberNotifications(dict[Key | None, PendingNotification]):
+    """The pending notifications of one subscriber by object, and the bytes of their summaries; that
+    of a probe has no object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summary_bytes = 0
+
+    def __setitem__(self, key: Key | None, notification: PendingNotification) -> None:
+        if key in self:
+            self.summary_bytes -= self[key].summary_bytes
+        super().__setitem__(key, notification)
+        self.summary_bytes += notification.summary_bytes
+
+    def __delitem__(self, key: Key | None) -> None:
+        self.summary_bytes -= self[key].summary_bytes
+        super().__delitem__(key)
+
+    def remove(self, key: Key | None) -> None:
+        """Removes the notification about an object, if there is one."""
+        if key in self:
+            del self[key]
 
 
 class PendingNotifications:
@@ -46,18 +71,21 @@ class PendingNotifications:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._by_subscriber: dict[NodeId, dict[Key | None, PendingNotification]] = {}
+        self._by_subscriber: dict[NodeId, SubscriberNotifications] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_subscriber.values()))
 
-    def of(self, subscriber: NodeId) -> dict[Key | None, PendingNotification]:
-        """The pending notifications of a subscriber, by object; that of a probe has no object."""
-        return self._by_subscriber.get(subscriber, {})
+    def of(self, subscriber: NodeId) -> SubscriberNotifications:
+        """The pending notifications of a subscriber."""
+        return self._by_subscriber.get(subscriber) or SubscriberNotifications()
 
     def put(self, subscriber: NodeId, notification: PendingNotification) -> None:
         """Adds a notification, or replaces the one about the same object."""
-        self._by_subscriber.setdefault(subscriber, {})[notification.key] = notification
+        pending = self._by_subscriber.get(subscriber)
+        if pending is None:
+            pending = self._by_subscriber[subscriber] = SubscriberNotifications()
+        pending[notification.key] = notification
 
     def set_timer(self, subscriber: NodeId) -> None:
         """Sets the timer of the next attempt; forgets a subscriber without notifications."""
@@ -76,3 +104,5 @@ class PendingNotifications:
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         assert all(self._by_subscriber.values())
+        for pending in self._by_subscriber.values():
+            assert pending.summary_bytes == sum(each.summary_bytes for each in pending.values())

@@ -60,6 +60,10 @@ REPLICA_TOMBSTONES = RecordTable("buried replica", Tombstone)
 REPLICA_HORIZONS = RecordTable("replica horizon", Horizon)
 
 
+_SUMMARY_BYTES_MAX = 1_024
+"""Longer summaries are not kept in memory."""
+
+
 class ReplicaStore:
     """The objects stored on one node."""
 
@@ -79,6 +83,8 @@ class ReplicaStore:
         self._retention = retention
         self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS)
         self._replicas: dict[Key, StoredReplica] = {}
+        """All objects; those with a long summary without it."""
+        self._shortened: set[Key] = set()
         self._expiries: list[tuple[int, Key]] = []
         self._cell: CellId | None = None
         self.cell_wide_digest = SetDigest()
@@ -94,11 +100,38 @@ class ReplicaStore:
 
     def get(self, key: Key) -> StoredReplica | None:
         """The stored replica of an object, or None."""
-        return self._replicas.get(key)
+        stored = self._replicas.get(key)
+        return None if stored is None else self._complete(stored)
 
     def with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
         """The stored objects with one role, in the order in which they were stored."""
+        return map(self._complete, self._shortened_with_role(role))
+
+    def _shortened_with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
         return (stored for stored in self._replicas.values() if stored.role is role)
+
+    def _complete(self, stored: StoredReplica) -> StoredReplica:
+        """A stored object with its summary."""
+        key = stored.metadata.key
+        if key not in self._shortened:
+            return stored
+        complete = self._store.get(REPLICAS, str(key))
+        assert complete is not None, f"{key} is not in the store"
+        return complete
+
+    def _put(self, stored: StoredReplica) -> None:
+        """Stores a record, new or changed."""
+        self._store.put(REPLICAS, str(stored.metadata.key), stored)
+        self._keep(stored)
+
+    def _keep(self, stored: StoredReplica) -> None:
+        """Keeps a stored record in memory, without a long summary."""
+        metadata = stored.metadata
+        if len(metadata.summary) > _SUMMARY_BYTES_MAX:
+            self._shortened.add(metadata.key)
+            stored = replace(stored, metadata=replace(metadata, summary=b""))
+        self._replicas[metadata.key] = stored
+        self._update_digest(stored)
 
     def removal_reason(self, key: Key) -> str | None:
         """Why an object was removed, while its tombstone is kept."""
@@ -113,9 +146,7 @@ class ReplicaStore:
         self.check_acceptable(stored, now_us)
         if current is not None:
             if _ROLE_PRIORITY[stored.role] > _ROLE_PRIORITY[current.role]:
-                self._replicas[metadata.key] = stored
-                self._store.put(REPLICAS, str(metadata.key), stored)
-                self._update_digest(stored)
+                self._put(stored)
             return
         in_chunks = self.is_in_chunks(metadata, data)
         if not (in_chunks or metadata.matches_content(data)):
@@ -133,7 +164,7 @@ class ReplicaStore:
     def check_acceptable(self, stored: StoredReplica, now_us: int) -> None:
         """Raises why an object would be rejected, whatever its bytes are."""
         metadata = stored.metadata
-        if (current := self._replicas.get(metadata.key)) is not None:
+        if (current := self.get(metadata.key)) is not None:
             if current.metadata != metadata:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return
@@ -186,15 +217,13 @@ class ReplicaStore:
 
     def remove_role(self, role: ReplicaRole) -> None:
         """Removes all objects with one role, without tombstones; they may be stored again."""
-        for stored in list(self.with_role(role)):
+        for stored in list(self._shortened_with_role(role)):
             self._remove_record(stored)
 
     def change_role(self, old: ReplicaRole, new: ReplicaRole) -> None:
         """Changes the role of all objects that have the old role."""
-        for stored in list(self.with_role(old)):
-            self._replicas[stored.metadata.key] = changed = StoredReplica(stored.metadata, new)
-            self._store.put(REPLICAS, str(stored.metadata.key), changed)
-            self._update_digest(changed)
+        for stored in list(self._shortened_with_role(old)):
+            self._put(StoredReplica(self._complete(stored).metadata, new))
 
     def expire(self, now_us: int) -> None:
         """Removes expired objects and tombstones, and evicts if the limits were lowered."""
@@ -233,8 +262,8 @@ class ReplicaStore:
 
     def _evict_weakest(self, now_us: int) -> bool:
         """Evicts the oldest passive replica, else the oldest active one; False if there is none."""
-        weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
-            self.with_role(ReplicaRole.ACTIVE), None
+        weakest = next(self._shortened_with_role(ReplicaRole.PASSIVE), None) or next(
+            self._shortened_with_role(ReplicaRole.ACTIVE), None
         )
         if weakest is not None:
             self._remove(weakest.metadata.key, EVICTED, now_us)
@@ -245,7 +274,7 @@ class ReplicaStore:
         (B6)."""
         listed = (stored for stored in self._replicas.values() if stored.active)
         return (
-            stored
+            self._complete(stored)
             for stored in listed
             if all(replica.node is not None for replica in stored.active)
         )
@@ -261,9 +290,7 @@ class ReplicaStore:
 
     def set_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
         """Sets the holders of an object, this node included."""
-        stored = self._replicas[key] = replace(self._replicas[key], active=active)
-        self._store.put(REPLICAS, str(key), stored)
-        self._update_digest(stored)
+        self._put(replace(self._complete(self._replicas[key]), active=active))
 
     def set_cell(self, cell: CellId) -> None:
         """Sets the cell of this node."""
@@ -274,7 +301,7 @@ class ReplicaStore:
     def cell_wide_objects(self) -> Iterator[Metadata]:
         """The metadata of the objects that all nodes of the cell should store."""
         return (
-            stored.metadata
+            self._complete(stored).metadata
             for stored in self._replicas.values()
             if stored.is_cell_wide_in(self._cell)
         )
@@ -287,8 +314,7 @@ class ReplicaStore:
             self.cell_wide_digest.remove(name)
 
     def _register(self, stored: StoredReplica) -> None:
-        self._replicas[stored.metadata.key] = stored
-        self._update_digest(stored)
+        self._keep(stored)
         self.stored_bytes += stored.metadata.size
         self.usage.add(stored.metadata.owner, stored.metadata.size)
         if (expiry_us := self._expires_us(stored.metadata)) is not None:
@@ -302,6 +328,7 @@ class ReplicaStore:
     def _remove_record(self, stored: StoredReplica) -> None:
         key = stored.metadata.key
         del self._replicas[key]
+        self._shortened.discard(key)
         self.cell_wide_digest.remove(replica_name(key))
         self.stored_bytes -= stored.metadata.size
         self.usage.remove(stored.metadata.owner, stored.metadata.size)
@@ -321,6 +348,7 @@ class ReplicaStore:
         self._tombstones.check()
         only_own = all(stored.role is ReplicaRole.OWN for stored in self._replicas.values())
         assert only_own or not self._is_over_limit()
+        assert self._shortened <= self._replicas.keys()
         assert len(self._expiries) <= 2 * len(self._replicas) + 64 + 1
 
 
