@@ -137,7 +137,7 @@ def test_m25_nesting_without_end_is_refused(nested: bytes) -> None:
     ids=["message", "items", "conjunctions", "data", "text", "map", "extension"],
 )
 def test_m25_a_length_that_is_not_there_costs_nothing(start: bytes, length: bytes) -> None:
-    assert reason_of(VERSION_1 + start + length) == "malformed"
+    assert reason_of(VERSION_1 + start + length) in {"malformed", "invalid"}
 
 
 @pytest.mark.parametrize(

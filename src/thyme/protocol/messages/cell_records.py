@@ -14,6 +14,7 @@ import msgspec
 from thyme.model.ids import NodeId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
+from thyme.protocol.messages.list_limits import Items, Records
 
 CellId = NewType("CellId", int)
 """Number of a grid cell or a logical cell: 0 to 65,535, at most 3 bytes on the wire (C22)."""
@@ -72,8 +73,8 @@ class IndexedMetadata(msgspec.Struct, frozen=True, array_like=True):
     """Metadata as a cell stores it: with its replication list, active replicas first (D12)."""
 
     metadata: Metadata
-    active: tuple[Replica, ...]
-    passive: tuple[Replica, ...] = ()
+    active: Records[Replica]
+    passive: Records[Replica] = ()
 
 
 def replica_cells(objects: Iterable[IndexedMetadata]) -> Iterator[CellId]:
@@ -118,7 +119,7 @@ class CellSubscription(msgspec.Struct, frozen=True, array_like=True):
 
     subscription: SubscriptionRecord
     cell: CellId
-    key_cells: tuple[CellId, ...] = ()
+    key_cells: Items[CellId] = ()
     """The key cells of the subscription among the cells stored here: the node's own cell and the
     cells it is proxy of (D6, D24)."""
     located: ClaimedInstant | None = None
@@ -139,7 +140,7 @@ class MatchedObject(msgspec.Struct, frozen=True, array_like=True):
     """One object and the matching subscriptions of the receivers (D17)."""
 
     indexed: IndexedMetadata
-    sids: tuple[SubscriptionId, ...]
+    sids: Items[SubscriptionId]
     """The matching subscriptions of all receivers; each receiver knows its own."""
 
     def __post_init__(self) -> None:

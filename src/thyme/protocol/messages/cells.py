@@ -24,6 +24,7 @@ from thyme.protocol.messages.cell_records import (
     as_cell_id,
     replica_cells,
 )
+from thyme.protocol.messages.list_limits import Items, PartRecords, Records
 from thyme.protocol.messages.traits import (
     BaseMessage,
     KnownRecords,
@@ -117,7 +118,7 @@ class AnnounceReplicas(BaseMessage, frozen=True, array_like=True, tag=109):
     operation = "retrieve"
     broadcast_acknowledged = False
 
-    keys: tuple[Key, ...]
+    keys: Items[Key]
 
 
 class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
@@ -130,7 +131,7 @@ class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
 
     metadata: Metadata
     data: bytes
-    holders: tuple[NodeId, ...] = ()
+    holders: Items[NodeId] = ()
     """The nodes that store the object; empty if all nodes of the cell do (B6)."""
 
     def __post_init__(self) -> None:
@@ -166,7 +167,7 @@ class CellNotify(BaseMessage, frozen=True, array_like=True, tag=83):
     records = (("indexed", RecordKind.INDEXED_METADATA),)
 
     indexed: IndexedMetadata
-    sids: tuple[SubscriptionId, ...]
+    sids: Items[SubscriptionId]
     """The matching subscriptions of all receivers; each receiver knows its own."""
 
     def __post_init__(self) -> None:
@@ -186,7 +187,7 @@ class CellPage(BaseMessage, frozen=True, array_like=True, tag=84):
 
     request_id: RequestId
     total: int
-    items: tuple[IndexedMetadata, ...]
+    items: Records[IndexedMetadata]
     has_more: bool
 
     def cells_referenced(self) -> Iterable[CellId]:
@@ -230,11 +231,11 @@ class CellState(BaseMessage, frozen=True, array_like=True, tag=88):
     request_id: RequestId
     part: int
     parts: int
-    objects: tuple[IndexedMetadata, ...] = ()
-    subscriptions: tuple[CellSubscription, ...] = ()
-    object_tombstones: tuple[TombstoneRecord, ...] = ()
-    subscription_tombstones: tuple[TombstoneRecord, ...] = ()
-    replicated: tuple[Metadata, ...] = ()
+    objects: PartRecords[IndexedMetadata] = ()
+    subscriptions: PartRecords[CellSubscription] = ()
+    object_tombstones: PartRecords[TombstoneRecord] = ()
+    subscription_tombstones: PartRecords[TombstoneRecord] = ()
+    replicated: PartRecords[Metadata] = ()
     """The objects whose active replicas are the nodes of the cell."""
 
     def cells_referenced(self) -> Iterable[CellId]:
@@ -253,7 +254,7 @@ class CellNotifyBatch(BaseMessage, frozen=True, array_like=True, tag=89):
     operation = "notification"
     records = (("items", RecordKind.MATCHED_OBJECT),)
 
-    items: tuple[MatchedObject, ...]
+    items: Records[MatchedObject]
 
     def cells_referenced(self) -> Iterable[CellId]:
         return replica_cells(item.indexed for item in self.items)
@@ -265,7 +266,7 @@ class NotifyAck(BaseMessage, frozen=True, array_like=True, tag=90):
     label = "NewsCame"
     operation = "acknowledgement"
 
-    numbers: tuple[int, ...]
+    numbers: Items[int]
 
 
 class CellBroadcastAck(BaseMessage, frozen=True, array_like=True, tag=91):
@@ -311,8 +312,8 @@ class LocationUpdate(LocationMessage, frozen=True, array_like=True, tag=94):
     label = "NodeMoved"
 
     request_id: RequestId
-    sids: tuple[SubscriptionId, ...] = ()
-    keys: tuple[Key, ...] = ()
+    sids: Items[SubscriptionId] = ()
+    keys: Items[Key] = ()
 
     def __post_init__(self) -> None:
         for sid in self.sids:
@@ -344,8 +345,8 @@ class LocationUpdateReply(BaseMessage, frozen=True, array_like=True, tag=95):
     label = "MoveNoted"
 
     request_id: RequestId
-    unknown_sids: tuple[SubscriptionId, ...] = ()
-    unknown_keys: tuple[Key, ...] = ()
+    unknown_sids: Items[SubscriptionId] = ()
+    unknown_keys: Items[Key] = ()
 
     def __post_init__(self) -> None:
         for sid in self.unknown_sids:
@@ -378,8 +379,8 @@ class StateTransferred(BaseMessage, frozen=True, array_like=True, tag=97):
     label = "HandedOver"
 
     cell: CellId
-    keys: tuple[Key, ...] = ()
-    subscriptions: tuple[SubscriptionKey, ...] = ()
+    keys: Items[Key] = ()
+    subscriptions: Items[SubscriptionKey] = ()
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
@@ -429,7 +430,7 @@ class ReindexObjects(BaseMessage, frozen=True, array_like=True, tag=100):
     records = (("objects", RecordKind.INDEXED_METADATA),)
 
     request_id: RequestId
-    objects: tuple[IndexedMetadata, ...]
+    objects: Records[IndexedMetadata]
 
     def cells_referenced(self) -> Iterable[CellId]:
         return replica_cells(self.objects)

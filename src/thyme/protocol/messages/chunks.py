@@ -14,6 +14,7 @@ import msgspec
 from thyme.model.ids import NodeId, RequestId, as_node_id
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, as_cell_id
+from thyme.protocol.messages.list_limits import Items
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 
@@ -92,7 +93,7 @@ class StoredChunks(BaseMessage, frozen=True, array_like=True, tag=23):
     """The digests of all chunks, if they were asked for."""
     held: bytes
     """One bit per chunk, the first in the lowest bit of the first byte; empty: all are stored."""
-    others: tuple[ChunkHolder, ...]
+    others: Items[ChunkHolder]
 
     def cells_referenced(self) -> Iterable[CellId]:
         return [other.cell for other in self.others if other.cell is not None]

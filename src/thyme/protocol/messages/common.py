@@ -34,6 +34,7 @@ from thyme.protocol.messages.cells import (
 from thyme.protocol.messages.chunks import ChunkReply, ChunkRequest, FetchChunkList, StoredChunks
 from thyme.protocol.messages.compact import CompactMessage, CompactPage
 from thyme.protocol.messages.encounters import EncounterMessage
+from thyme.protocol.messages.list_limits import Items
 from thyme.protocol.messages.replies import Done as Done
 from thyme.protocol.messages.replies import JoinReply as JoinReply
 from thyme.protocol.messages.replies import Missed as Missed
@@ -99,7 +100,7 @@ class RouteUpdate(BaseMessage, frozen=True, array_like=True, tag=49):
     label = "RouteUpdate"
     routing_control = True
 
-    entries: tuple[RouteEntry, ...]
+    entries: Items[RouteEntry]
 
     def __post_init__(self) -> None:
         for destination, sequence, hops in self.entries:
@@ -179,7 +180,7 @@ class CellPacket(BaseMessage, frozen=True, array_like=True, tag=65):
     """Chosen by the origin, different for each message."""
     hops: int
     """The number of links crossed before this one."""
-    targets: tuple[CellTarget, ...]
+    targets: Items[CellTarget]
     message: Message
     world: int | None = None
 
@@ -299,7 +300,7 @@ class Unpublish(BaseMessage, frozen=True, array_like=True, tag=69):
 
     request_id: RequestId
     world: int
-    tags: tuple[Tag, ...]
+    tags: Items[Tag]
     delete: Message
     """The owner's `DeleteObject`, signed in worlds with node keys."""
 

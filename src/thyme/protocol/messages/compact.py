@@ -27,6 +27,7 @@ from thyme.protocol.messages.cell_records import (
     as_cell_id,
 )
 from thyme.protocol.messages.cells import CellNotifyBatch, CellPage
+from thyme.protocol.messages.list_limits import Items, Records
 from thyme.protocol.messages.traits import BaseMessage, Expanded, SmallObject
 
 SmallObjectOf = Callable[[Metadata], bytes | None]
@@ -66,13 +67,13 @@ class CompactObjects(msgspec.Struct, frozen=True, array_like=True):
     """Objects and the tables of what they share."""
 
     newest_us: int
-    nodes: tuple[NodeId, ...]
-    tags: tuple[Tag, ...]
-    tag_lists: tuple[tuple[int, ...], ...]
+    nodes: Items[NodeId]
+    tags: Items[Tag]
+    tag_lists: Items[Items[int]]
     """Lists of positions in `tags`."""
-    replication_lists: tuple[tuple[tuple[CompactReplica, ...], tuple[CompactReplica, ...]], ...]
+    replication_lists: Items[tuple[Records[CompactReplica], Records[CompactReplica]]]
     """Active and passive replicas."""
-    objects: tuple[CompactObject, ...]
+    objects: Records[CompactObject]
 
     def __post_init__(self) -> None:
         _check_positions((tag for tags in self.tag_lists for tag in tags), self.tags)
@@ -146,8 +147,8 @@ class CompactNotifyBatch(BaseMessage, frozen=True, array_like=True, tag=122):
     operation = "notification"
 
     content: CompactObjects
-    sid_lists: tuple[tuple[SubscriptionId, ...], ...]
-    matches: tuple[int, ...]
+    sid_lists: Items[Items[SubscriptionId]]
+    matches: Items[int]
     """For each object the position of its matching subscriptions in `sid_lists`."""
     ack_delay_us: int
     """How long the acknowledgement may wait; 0 for as long as usual."""

@@ -12,6 +12,7 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag, as_tag
 from thyme.protocol.messages.event_ranges import ID_BYTES, IDS_MAX, EventRange
+from thyme.protocol.messages.list_limits import Items, Records
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 TOPICS_ACCEPTED_MAX = 1_024
@@ -40,7 +41,7 @@ class EncounterProfile(BaseMessage, frozen=True, array_like=True, tag=112):
 
     exchange: int
     """A random number for one discovery; the devices use it instead of an identifier (U2)."""
-    topics: tuple[Tag, ...]
+    topics: Items[Tag]
     one_for_one: bool
     """Whether the sender asks to exchange events one for one (U3)."""
 
@@ -56,9 +57,9 @@ class ProfileReply(BaseMessage, frozen=True, array_like=True, tag=113):
     records = (("items", RecordKind.METADATA),)
 
     exchange: int
-    topics: tuple[Tag, ...]
-    items: tuple[Metadata, ...]
-    data: tuple[bytes, ...]
+    topics: Items[Tag]
+    items: Records[Metadata]
+    data: Items[bytes]
     one_for_one: bool
 
     def __post_init__(self) -> None:
@@ -73,8 +74,8 @@ class EncounterEvents(BaseMessage, frozen=True, array_like=True, tag=114):
     records = (("items", RecordKind.METADATA),)
 
     exchange: int
-    items: tuple[Metadata, ...]
-    data: tuple[bytes, ...]
+    items: Records[Metadata]
+    data: Items[bytes]
 
 
 class Heartbeat(BaseMessage, frozen=True, array_like=True, tag=115):
@@ -83,7 +84,7 @@ class Heartbeat(BaseMessage, frozen=True, array_like=True, tag=115):
 
     label = "Heartbeat"
 
-    topics: tuple[Tag, ...]
+    topics: Items[Tag]
     speed_cm_s: int | None
 
     def __post_init__(self) -> None:
@@ -96,9 +97,9 @@ class HeldEvents(BaseMessage, frozen=True, array_like=True, tag=116):
 
     label = "HeldEvents"
 
-    topics: tuple[Tag, ...]
+    topics: Items[Tag]
     speed_cm_s: int | None
-    keys: tuple[Key, ...]
+    keys: Items[Key]
     is_reply: bool
     """Whether it answers a `Heartbeat`, rather than another `HeldEvents`."""
 
@@ -123,7 +124,7 @@ class ReconcileProfile(BaseMessage, frozen=True, array_like=True, tag=118):
     label = "ReconcileProfile"
 
     exchange: int
-    topics: tuple[Tag, ...]
+    topics: Items[Tag]
 
     def __post_init__(self) -> None:
         _check_topics(self.topics)
@@ -137,10 +138,10 @@ class EventSummary(BaseMessage, frozen=True, array_like=True, tag=119):
     label = "EventSummary"
 
     exchange: int
-    topics: tuple[Tag, ...]
+    topics: Items[Tag]
     """The generated profile, in the reply to `ReconcileProfile`; empty afterwards."""
-    ranges: tuple[EventRange, ...]
-    wanted: tuple[bytes, ...]
+    ranges: Items[EventRange]
+    wanted: Items[bytes]
     """Short identifiers of events that the sender lacks."""
     is_reply: bool
     """Whether it answers a `ReconcileProfile`."""
@@ -163,7 +164,7 @@ class EventDetails(BaseMessage, frozen=True, array_like=True, tag=120):
     records = (("items", RecordKind.METADATA),)
 
     exchange: int
-    items: tuple[Metadata, ...]
+    items: Records[Metadata]
 
 
 class EventData(BaseMessage, frozen=True, array_like=True, tag=121):
@@ -173,7 +174,7 @@ class EventData(BaseMessage, frozen=True, array_like=True, tag=121):
     operation = "notification"
 
     exchange: int
-    data: tuple[bytes, ...]
+    data: Items[bytes]
 
 
 EncounterMessage = (

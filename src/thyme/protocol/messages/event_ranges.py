@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from thyme.protocol.messages.list_limits import Items
+
 ID_BYTES = 8
 """Size of an event's short identifier; two of a million events share one with odds of 1 to 3e7."""
 FINGERPRINT_BYTES = 12
@@ -21,7 +23,7 @@ class EventRange(msgspec.Struct, frozen=True, array_like=True):
     until: tuple[int, bytes] | None
     """Publication time and short identifier of the first event after the range; None: no end."""
     fingerprint: bytes | None
-    ids: tuple[bytes, ...] | None
+    ids: Items[bytes] | None
 
     def __post_init__(self) -> None:
         if self.until is not None and len(self.until[1]) != ID_BYTES:

@@ -11,6 +11,7 @@ from thyme.model.ids import Key, RequestId, SubscriptionId, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages.chunks import ChunksMissing
+from thyme.protocol.messages.list_limits import Items, Records
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 
@@ -46,7 +47,7 @@ class Page(BaseMessage, frozen=True, array_like=True, tag=18):
 
     request_id: RequestId
     total: int
-    items: tuple[Metadata, ...]
+    items: Records[Metadata]
     has_more: bool
 
 
@@ -85,7 +86,7 @@ class MissedPage(BaseMessage, frozen=True, array_like=True, tag=21):
     gap: int
     round: int
     """Increases when objects with earlier timestamps arrived meanwhile and are read next."""
-    items: tuple[Metadata, ...]
+    items: Records[Metadata]
     ended: bool
     """Whether the subscriber has everything; from now on it is notified again."""
     lost: int
@@ -100,7 +101,7 @@ class Notify(BaseMessage, frozen=True, array_like=True, tag=32):
     records = (("metadata", RecordKind.METADATA),)
 
     metadata: Metadata
-    sids: tuple[SubscriptionId, ...]
+    sids: Items[SubscriptionId]
 
     def __post_init__(self) -> None:
         for sid in self.sids:
@@ -116,7 +117,7 @@ class PastMatches(BaseMessage, frozen=True, array_like=True, tag=33):
 
     sid: SubscriptionId
     total: int
-    items: tuple[Metadata, ...]
+    items: Records[Metadata]
     has_more: bool
 
     def __post_init__(self) -> None:
@@ -132,7 +133,7 @@ class JoinReply(BaseMessage, frozen=True, array_like=True, tag=35):
     request_id: RequestId
     part: int
     parts: int
-    subscriptions: tuple[SubscriptionRecord, ...]
+    subscriptions: Records[SubscriptionRecord]
 
 
 class Missed(BaseMessage, frozen=True, array_like=True, tag=38):

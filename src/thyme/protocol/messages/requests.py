@@ -21,6 +21,7 @@ from thyme.model.subscriptions import (
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId, SignedLocation
 from thyme.protocol.messages.chunks import InsertLargeObject
+from thyme.protocol.messages.list_limits import Items
 from thyme.protocol.messages.traits import (
     UPKEEP,
     BaseMessage,
@@ -152,7 +153,7 @@ class FetchPage(BaseMessage, frozen=True, array_like=True, tag=5):
     reads_only = True
 
     request_id: RequestId
-    conjunctions: tuple[Conjunction, ...]
+    conjunctions: Items[Conjunction]
     frame: TimeFrame
     count: int
     before: Cursor | None = None

@@ -18,6 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag, check_tags
 from thyme.model.worlds import check_world_name
 from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, Replica, as_cell_id
+from thyme.protocol.messages.list_limits import Items, Records
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 CYCLE_US_MIN, CYCLE_US_MAX = 1_000_000, 86_400_000_000
@@ -46,7 +47,7 @@ class DownloadCount(msgspec.Struct, frozen=True, array_like=True):
 
     key: Key
     count: int
-    replicas: tuple[Replica, ...]
+    replicas: Records[Replica]
 
     def __post_init__(self) -> None:
         _check_count(self.count)
@@ -85,15 +86,15 @@ class CellCycle(msgspec.Struct, frozen=True, array_like=True):
     """The cell data of one cycle; its timestamp is the number of the cycle (I7)."""
 
     cycle: int
-    downloads: tuple[DownloadCount, ...]
-    needs: tuple[TagNeed, ...]
+    downloads: Items[DownloadCount]
+    needs: Items[TagNeed]
 
 
 class WorldNeeds(msgspec.Struct, frozen=True, array_like=True):
     """The subscription needs of one world (I17)."""
 
     world: int
-    needs: tuple[TagNeed, ...]
+    needs: Items[TagNeed]
 
 
 class ProvidedItem(msgspec.Struct, frozen=True, array_like=True):
@@ -125,7 +126,7 @@ class WorldList(BaseMessage, frozen=True, array_like=True, tag=53):
     label = "WorldList"
 
     request_id: RequestId
-    worlds: tuple[WorldEntry, ...]
+    worlds: Items[WorldEntry]
     incarnation: int
     """A random number that a station draws at each start: its caches were empty then."""
     cell_data_us: int | None = None
@@ -160,7 +161,7 @@ class CellData(BaseMessage, frozen=True, array_like=True, tag=55):
     cell: CellId
     cells: int
     """The number of cells of the world, as the sender knows it."""
-    cycles: tuple[CellCycle, ...]
+    cycles: Items[CellCycle]
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
@@ -200,7 +201,7 @@ class StorageUpdate(BaseMessage, frozen=True, array_like=True, tag=60):
 
     label = "InfraStorageUpdate"
 
-    keys: tuple[Key, ...]
+    keys: Items[Key]
     is_stored: bool
 
 
@@ -232,7 +233,7 @@ class SubscriptionNeeds(BaseMessage, frozen=True, array_like=True, tag=62):
     """The number of subscriptions in all worlds."""
     prefetch_max: int
     """The number of entries of the sender's prefetch cache."""
-    worlds: tuple[WorldNeeds, ...]
+    worlds: Items[WorldNeeds]
 
 
 class ProvideItems(BaseMessage, frozen=True, array_like=True, tag=63):
@@ -243,7 +244,7 @@ class ProvideItems(BaseMessage, frozen=True, array_like=True, tag=63):
 
     page: int
     pages: int
-    items: tuple[ProvidedItem, ...]
+    items: Records[ProvidedItem]
 
 
 class ConsumptionNotice(BaseMessage, frozen=True, array_like=True, tag=68):
@@ -252,7 +253,7 @@ class ConsumptionNotice(BaseMessage, frozen=True, array_like=True, tag=68):
 
     label = "ConsumptionNotice"
 
-    items: tuple[ItemName, ...]
+    items: Items[ItemName]
 
 
 def _check_count(count: int) -> None:

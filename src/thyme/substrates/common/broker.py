@@ -19,6 +19,7 @@ from thyme.model.metadata import Limits, Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import TimeFrame, earliest
 from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.messages.list_limits import RECORDS_MAX
 from thyme.query.cursor import Cursor
 from thyme.query.subscription_index.index import SubscriptionIndex
 from thyme.storage.store import RecordTable, Store
@@ -27,7 +28,7 @@ from thyme.substrates.common.catalogue import Catalogue, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
 
-_PAGE_MAX = 1_000
+_PAGE_MAX = RECORDS_MAX
 """Maximum number of stored matches in one page."""
 _PAGE_BYTES_MAX = 2**20
 """Maximum number of bytes of the summaries in one page; the rest is on the next one."""

@@ -20,6 +20,7 @@ from thyme.protocol.messages.cells import (
     LocationUpdateReply,
     ReindexObjects,
 )
+from thyme.protocol.messages.list_limits import RECORDS_MAX
 from thyme.protocol.messages.replies import PastMatches
 from thyme.protocol.messages.requests import StartSubscription
 from thyme.protocol.results import Ok, Result, ignore_result
@@ -155,8 +156,9 @@ class LocationUpdater:
             for stored in found
             if stored.role is not ReplicaRole.PASSIVE
         ]
-        if indexed:
-            request = ReindexObjects(self._requests.next_id(), tuple(indexed))
+        for start in range(0, len(indexed), RECORDS_MAX):
+            part = tuple(indexed[start : start + RECORDS_MAX])
+            request = ReindexObjects(self._requests.next_id(), part)
             self._requests.send_requests({Destination(cell): request}, now_us, ignore_result)
 
     def _indexed_metadata(self, stored: StoredReplica) -> IndexedMetadata:

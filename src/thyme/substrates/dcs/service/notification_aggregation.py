@@ -16,6 +16,7 @@ import msgspec
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, SubscriptionId
+from thyme.protocol.messages.list_limits import RECORDS_MAX
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Destination
 
@@ -85,7 +86,11 @@ class NotificationAggregator:
     def _send_now(self, targets: Targets, matches: Matches, now_us: int) -> None:
         sent_us = self._sent_us.get(targets)
         self._sent_us.refresh(targets, now_us)
-        self._send(targets, matches, now_us, None if sent_us is None else now_us - sent_us)
+        waited_us = None if sent_us is None else now_us - sent_us
+        keys = list(matches)
+        for start in range(0, len(keys), RECORDS_MAX):
+            part = {key: matches[key] for key in keys[start : start + RECORDS_MAX]}
+            self._send(targets, part, now_us, waited_us)
 
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
