@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import photo
@@ -15,7 +15,7 @@ from thyme.wire.codec import decode, encode, size_of
 
 @pytest.mark.parametrize("kind", messages, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_message_is_read_back_from_its_bytes(kind: type[Message], data: st.DataObject) -> None:
     message = data.draw(messages[kind])
     arrived = decode(encode(message))
