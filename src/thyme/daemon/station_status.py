@@ -65,7 +65,7 @@ def collect_station_status(
         needs=len(node.needs),
         popular=len(context.popularity),
         parked=node.mobiles.parked,
-        deletes=len(context.tombstones),
+        deletes=len(context.unpublished),
         deletes_unconfirmed=node.operations.unconfirmed,
         counts={what: count for what, count in sorted(context.counts.items()) if count},
         dropped=dict(sorted(dropped.items())),

@@ -110,17 +110,20 @@ class TombstoneStore:
         self._horizons = {} if horizons is None else dict(store.load(horizons))
         self._latest_us = 0
 
-    def add(self, key: str, reason: str, now_us: int, proof: bytes = b"") -> None:
-        """Adds a tombstone; replaces an earlier one of the same key."""
+    def add(self, key: str, reason: str, now_us: int, proof: bytes = b"") -> str | None:
+        """Adds a tombstone; replaces an earlier one of the same key. Returns the key of the
+        tombstone that was evicted for it, if any."""
         if self._tombstones.pop(key, None) is not None:
             self._by_owner.remove(key)
         self._tombstones[key] = Tombstone(reason, now_us, proof)
         self._by_owner.add(key)
         self._store.remove(self._table, key)
         self._store.put(self._table, key, self._tombstones[key])
-        if len(self._tombstones) > TOMBSTONES_MAX:
-            evicted = self._by_owner.oldest_of_largest()
-            self._raise_horizon(owner_text(evicted), self._remove(evicted).removed_us)
+        if len(self._tombstones) <= TOMBSTONES_MAX:
+            return None
+        evicted = self._by_owner.oldest_of_largest()
+        self._raise_horizon(owner_text(evicted), self._remove(evicted).removed_us)
+        return evicted
 
     def reason_for(self, key: str) -> str | None:
         """The reason of a removal; None if there is no tombstone."""

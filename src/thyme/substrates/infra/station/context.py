@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId, Replica
-from thyme.protocol.messages.common import Unpublish
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
 from thyme.routing.cells import LogicalCells
@@ -25,6 +23,7 @@ from thyme.substrates.infra.station.popularity import ItemId, PopularityTable
 from thyme.substrates.infra.station.records import StationRecords
 from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.unpublished_items import UnpublishedItems
 from thyme.substrates.infra.verification import StationVerifier
 
 OnDownload = Callable[[int, Key, str | None], None]
@@ -52,7 +51,7 @@ class StationContext:
     rng: Random
     sources: dict[ItemId, NodeId]
     """The source stations of items of other venues (I4)."""
-    tombstones: BoundedDict[ItemId, Unpublish]
+    unpublished: UnpublishedItems
     """The unpublished objects (I23)."""
     verifier: StationVerifier
     records: StationRecords
@@ -61,7 +60,7 @@ class StationContext:
 
     def is_unpublished(self, world: int, key: Key) -> bool:
         """Whether an object was deleted by its owner; it must not come back (I23)."""
-        return (world, key) in self.tombstones
+        return (world, key) in self.unpublished
 
     def cells_of(self, world: int, tags: tuple[Tag, ...]) -> list[CellId]:
         """The cells that index an object with these tags, in the own venue."""

@@ -46,11 +46,11 @@ from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.sharing import NeedsTimer, SlotTimer, StationSharing
 from thyme.substrates.infra.station.subscription_needs import NeedsTable
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.unpublished_items import UnpublishedItems
 from thyme.substrates.infra.verification import MakeAuthenticator, StationVerifier
 from thyme.substrates.infra.world_numbers import world_number
 
 _SOURCES_MAX = 1_000_000
-_TOMBSTONES_MAX = 100_000
 _PRESENCE_US = 15 * SECOND_US
 """How long a mobile node counts as present after its latest message."""
 _PRESENT_MAX = 100_000
@@ -88,6 +88,8 @@ class StationNode:
         self._to_mobiles = StationRequests(outbox, _policy(settings, to_mobiles=True), rng)
         wired = _policy(settings, to_mobiles=False)
         self.mobiles = MobileSender(node_id, self.addresses, self._to_mobiles)
+        store = MemoryStore() if store is None else store
+        records = StationRecords(store)
         worlds = WorldTable(settings.nodes_per_cell, settings.cells_min, settings.cells_max)
         self.context = context = StationContext(
             node_id=node_id,
@@ -104,9 +106,9 @@ class StationNode:
             reliable=ReliableSender(outbox, wired, rng, self._on_given_up),
             rng=rng,
             sources=BoundedDict(_SOURCES_MAX),
-            tombstones=BoundedDict(_TOMBSTONES_MAX),
+            unpublished=UnpublishedItems(store, records),
             verifier=StationVerifier(worlds.name_of, make_authenticator),
-            records=StationRecords(MemoryStore() if store is None else store),
+            records=records,
             on_download=on_download,
         )
         self.needs = NeedsTable()
@@ -153,7 +155,7 @@ class StationNode:
     def _on_started(self, now_us: int) -> None:
         for entry in self.context.records.load_worlds():
             self.context.worlds.restore(entry)
-        self.operations.restore()
+        self.context.unpublished.restore(now_us)
         self.popular_items.restore(now_us)
         self.sharing.start(now_us)
         self._outbox.set_timer(AdaptCellsTimer(), now_us + _ADAPT_US)

@@ -122,7 +122,7 @@ class StationOperations:
         metadata = reply.metadata
         valid = metadata.key == key and metadata.matches_content(reply.data)
         valid = valid and self._context.verifier.is_genuine(world, metadata)
-        if not valid or self._context.is_unpublished(world, key):
+        if not valid or self._context.unpublished.refuses(world, metadata):
             return False
         self._context.sources[world, key] = source
         self._context.content.insert_consumed(Item(world, metadata, reply.data))
@@ -172,10 +172,7 @@ class StationOperations:
         it, to all stations. The owner sent its delete to the cells of its venue, too, which may
         have lost it."""
         context, item = self._context, (message.world, unpublished_key(message))
-        is_new = item not in context.tombstones
-        evicted = context.tombstones.put(item, message)
-        if evicted is not None:
-            context.records.remove_delete(evicted)
+        is_new = context.unpublished.add(message, now_us)
         context.content.purge(*item)
         context.popularity.forget(item)
         context.records.remove_item(item)
@@ -183,7 +180,6 @@ class StationOperations:
         if not is_new:
             return
         context.counts["unpublished"] += 1
-        context.records.save_delete(message)
         self._tell_cells(message, now_us)
         if not from_station:
             for station in context.stations:
@@ -193,21 +189,16 @@ class StationOperations:
         for cell in self._context.cells_of(message.world, message.tags):
             self._context.mobiles.send_to_each_in_cell(message.world, cell, message, now_us)
 
-    def restore(self) -> None:
-        """Continues with the deletes from before a restart (B8)."""
-        for message in self._context.records.load_deletes():
-            self._context.tombstones[message.world, unpublished_key(message)] = message
-
     def on_world_added(self, world: int, now_us: int) -> None:
         """Tells the cells of a world about deletes that arrived before the world was known."""
-        for message in self._context.tombstones.values():
+        for message in self._context.unpublished.messages():
             if message.world == world:
                 self._tell_cells(message, now_us)
 
     def on_station_returned(self, station: NodeId, now_us: int) -> None:
         """Repeats all deletes for a station that has started: its caches and tombstones are gone
         (B8)."""
-        for message in self._context.tombstones.values():
+        for message in self._context.unpublished.messages():
             self._pass_on(station, message, now_us)
 
     def _pass_on(self, station: NodeId, message: Unpublish, now_us: int) -> None:

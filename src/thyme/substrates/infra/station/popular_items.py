@@ -220,8 +220,8 @@ class PopularItems:
         if timer.cycle != self.cycle:
             return
         arrived, self._arrived = self._arrived, []
-        unpublished = self._context.is_unpublished
-        items = [item for item in arrived if not unpublished(item.world, item.metadata.key)]
+        is_refused = self._context.unpublished.refuses
+        items = [item for item in arrived if not is_refused(item.world, item.metadata)]
         if items:
             self._context.content.insert_popular(items)
         self._set_batch_timer(timer.number + 1, now_us)

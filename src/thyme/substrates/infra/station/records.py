@@ -90,11 +90,11 @@ class StationRecords:
     def save_delete(self, message: Unpublish) -> None:
         """Saves a delete before it is confirmed."""
         record = UnpublishRecord.of(message)
-        self._store.put(_DELETES, _item_key((record.world, record.key)), record)
+        self._store.put(_DELETES, item_key((record.world, record.key)), record)
 
     def remove_delete(self, item: ItemId) -> None:
         """Removes a delete that the station has forgotten."""
-        self._store.remove(_DELETES, _item_key(item))
+        self._store.remove(_DELETES, item_key(item))
 
     def load_deletes(self) -> Iterator[Unpublish]:
         """All deletes, oldest first."""
@@ -116,7 +116,7 @@ class StationRecords:
         self._store.put(_CYCLES, "/".join(map(str, cell)), CyclesRecord(cell, kept))
         for item, popularity in items.items():
             record = PopularityRecord(popularity.downloads, popularity.replicas)
-            self._store.put(_POPULARITY, _item_key(item), record)
+            self._store.put(_POPULARITY, item_key(item), record)
             self._items[item] = None
         for (world, tag), need in needs.items():
             self._store.put(_NEEDS, f"{world}/{tag}", NeedRecord(world, need))
@@ -126,7 +126,7 @@ class StationRecords:
         """Removes what the station has forgotten."""
         for item in self._items.keys() - set(items):
             del self._items[item]
-            self._store.remove(_POPULARITY, _item_key(item))
+            self._store.remove(_POPULARITY, item_key(item))
         for world, tag in self._needs.keys() - set(needs):
             del self._needs[world, tag]
             self._store.remove(_NEEDS, f"{world}/{tag}")
@@ -135,12 +135,12 @@ class StationRecords:
         """Removes the downloads of an object that was deleted."""
         if item in self._items:
             del self._items[item]
-            self._store.remove(_POPULARITY, _item_key(item))
+            self._store.remove(_POPULARITY, item_key(item))
 
     def load_popularity(self) -> Iterator[tuple[ItemId, PopularityRecord]]:
         """The downloads of all objects."""
         for text, record in self._store.load(_POPULARITY):
-            item = _parse_item(text)
+            item = parse_item(text)
             if item is not None:
                 self._items[item] = None
                 yield item, record
@@ -156,11 +156,13 @@ class StationRecords:
         return (record for _, record in self._store.load(_CYCLES))
 
 
-def _item_key(item: ItemId) -> str:
+def item_key(item: ItemId) -> str:
+    """The text of an item in a store."""
     return f"{item[0]}/{item[1]}"
 
 
-def _parse_item(text: str) -> ItemId | None:
+def parse_item(text: str) -> ItemId | None:
+    """The item of a text; None if it is not one."""
     world, _, key = text.partition("/")
     try:
         return int(world), Key.parse(key)

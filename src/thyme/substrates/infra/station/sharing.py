@@ -141,7 +141,7 @@ class StationSharing:
         for item in message.items:
             metadata, world = item.metadata, item.world
             key = metadata.key
-            if world not in context.worlds or context.is_unpublished(world, key):
+            if world not in context.worlds or context.unpublished.refuses(world, metadata):
                 context.counts["item not wanted"] += 1
                 continue
             if not metadata.matches_content(item.data) or metadata.has_expired(now_us):
