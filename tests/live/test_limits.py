@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, BOB
-from thyme.live.limits.fair_inbox import MESSAGES_MAX, FairInbox
+from thyme.live.limits.fair_inbox import BYTES_PER_TURN, MESSAGES_MAX, FairInbox
 from thyme.live.limits.socket_filter import attach, make_program
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.replies import Done
@@ -29,6 +29,19 @@ def test_b5_a_sender_of_many_messages_delays_itself_only() -> None:
     first = [inbox.popleft() for _ in range(3)]
 
     assert first == [Started(), Received(BOB, Done(0)), Received(ALICE, Done(1_000))]
+
+
+def test_b5_a_sender_of_long_messages_delays_itself_only() -> None:
+    inbox = FairInbox()
+    for number in range(3):
+        inbox.add_received(Received(BOB, Done(number)), 10 * BYTES_PER_TURN)
+    for number in range(20):
+        inbox.add_received(Received(ALICE, Done(number)), SIZE)
+
+    events = [inbox.popleft() for _ in range(23)]
+
+    senders = [event.sender for event in events if isinstance(event, Received)]
+    assert [at for at, sender in enumerate(senders) if sender == BOB] == [10, 21, 22]
 
 
 def test_b5_a_full_queue_is_told_until_half_of_it_was_handled() -> None:

@@ -257,3 +257,28 @@ def test_b5_a_neighbour_that_floods_too_much_is_not_repeated_and_others_are() ->
     assert (me.flooding.refused, len(me.flooding._pending)) == (950, 51)
     me.handle(Received(mallory, Flooded(mallory, 1, 0, Done(3))), now_us=second_us)
     assert me.flooding.refused == 950, "the budget is filled again"
+
+
+def test_b5_the_floods_of_one_node_are_as_many_through_all_neighbours_together() -> None:
+    me = Flooder(ME, FloodingConfig(per_neighbour_per_s=10))
+    mallory = NodeId(b"mallory")
+    for number in range(1_000):  # each neighbour passes on others of them
+        sender = NodeId(b"neighbour %d" % (number % 20))
+        me.handle(Received(sender, Flooded(mallory, number, 1, Done(1))), now_us=number)
+    assert len(me.flooding._pending) == 50
+
+    me.handle(Received(ANN, Flooded(BEN, 1, 1, Done(2))), now_us=1_000)
+    assert len(me.flooding._pending) == 51, "those of others are passed on"
+
+
+def test_b5_invented_names_have_no_more_floods_together_than_one_node() -> None:
+    me = Flooder(ME, FloodingConfig(per_neighbour_per_s=10))
+    me.handle(Received(ANN, Flooded(BEN, 1, 1, Done(2))), now_us=0)
+    for number in range(1_000):
+        sender = NodeId(b"neighbour %d" % (number % 20))
+        invented = Flooded(NodeId(b"name %d" % number), number, 1, Done(1))
+        me.handle(Received(sender, invented), now_us=number)
+    assert len(me.flooding._pending) == 50
+
+    me.handle(Received(ANN, Flooded(BEN, 2, 1, Done(2))), now_us=1_000)
+    assert len(me.flooding._pending) == 51, "a node that was heard before goes on"

@@ -346,7 +346,8 @@ class Host:
         for event in self._link.drain_events():
             match event:
                 case MessageReceived():
-                    self._inbox.add_received(Received(event.sender, event.message), event.size)
+                    received = Received(event.sender, event.message)
+                    self._inbox.add_received(received, event.size, event.is_broadcast)
                     self._schedule_batch()
                 case MessageUndelivered():
                     self._enqueue(SendFailed(event.to, event.message))

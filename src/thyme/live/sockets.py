@@ -215,7 +215,9 @@ def _error_text(error: OSError, interface: str, port: int) -> str:
 ROUTES_MAX = 4_096
 COPIES_MAX = 1_024
 WAITING_MAX = 256
-"""Maximum number of datagrams that are read from a socket at once."""
+WAITING_S_MAX = 0.003
+"""Maximum number of datagrams that are read from a socket at once, and how long that may take: they
+are handled as they are read."""
 DATAGRAM_BYTES = 65_536
 COPY_S_MAX = 0.5
 """Within this time, the same multicast datagram from another interface is a copy."""
@@ -345,12 +347,15 @@ class Sockets:
         source: socket.socket,
         receive: Callable[[SocketPair, bytes, SocketAddress], None],
     ) -> None:
+        until_s = time.monotonic() + WAITING_S_MAX
         for _ in range(WAITING_MAX):
             try:
                 datagram, address = source.recvfrom(DATAGRAM_BYTES)
             except OSError:  # nothing waits, or an earlier datagram could not be delivered
                 return
             receive(pair, datagram, address)
+            if time.monotonic() > until_s:
+                return
 
     def _add_route(self, address: Address, route: Route) -> None:
         if len(self._routes) >= ROUTES_MAX and address not in self._routes:

@@ -24,6 +24,8 @@ from thyme.protocol.outbox import Outbox
 _NEIGHBOURS_MAX = 1_000
 _BURST_S = 5
 """A neighbour may send the floods of so many seconds at once."""
+_UNKNOWN = NodeId(b"")
+"""All nodes together of which no flood was received before."""
 
 FloodId = tuple[NodeId, int]
 """Node where a flood started, and its number at that node."""
@@ -45,7 +47,8 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     seen_max: int = 10_000
     per_neighbour_per_s: float | None = None
     """How many new floods per second a node takes from one neighbour, which need not have started
-    them; each costs all nodes of the network several broadcasts. None for no limit (B5)."""
+    them, and of one origin; each costs all nodes of the network several broadcasts. None for no
+    limit (B5)."""
 
 
 class RebroadcastTimer(msgspec.Struct, frozen=True):
@@ -85,7 +88,7 @@ class Flooding:
         self._seen_until_us: BoundedDict[FloodId, int] = BoundedDict(config.seen_max)
         self._pending: dict[FloodId, _PendingRebroadcast] = {}
         self._budgets: BoundedDict[NodeId, tuple[float, int]] = BoundedDict(_NEIGHBOURS_MAX)
-        """The floods that each neighbour may send, and when they were counted."""
+        """The floods that each node may send or start, and when they were counted."""
         self.duplicates = 0
         self.refused = 0
         """Number of floods of neighbours that sent too many."""
@@ -107,7 +110,7 @@ class Flooding:
         if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
             return
-        if not self._consume(sender, now_us):
+        if not self._is_admitted(sender, flooded.origin, now_us):
             self.refused += 1
             return
         self._mark_seen(flood_id, now_us)
@@ -117,15 +120,27 @@ class Flooding:
             self._schedule_rebroadcast(copy, self._config.repeats, 0, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
 
-    def _consume(self, sender: NodeId, now_us: int) -> bool:
-        """Charges a flood to a neighbour; False if it sent too many."""
+    def _is_admitted(self, sender: NodeId, origin: NodeId, now_us: int) -> bool:
+        """Charges a flood to the neighbour that sent it, and to the node where it began, or to all
+        unknown ones together; False if one of them has too many. Otherwise the neighbours of a
+        node that floods would pass on many more than it may send to each of them."""
         per_s = self._config.per_neighbour_per_s
         if per_s is None:
             return True
+        if not self._consume(sender, per_s, now_us):
+            return False
+        if origin == sender:
+            return True
+        if origin not in self._budgets and not self._consume(_UNKNOWN, per_s, now_us):
+            return False
+        return self._consume(origin, per_s, now_us)
+
+    def _consume(self, name: NodeId, per_s: float, now_us: int) -> bool:
+        """Charges a flood to a node; False if it has too many."""
         burst = per_s * _BURST_S
-        left, at_us = self._budgets.get(sender, (burst, now_us))
+        left, at_us = self._budgets.get(name, (burst, now_us))
         left = min(burst, left + max(0, now_us - at_us) / SECOND_US * per_s)
-        self._budgets.refresh(sender, (max(left - 1, 0.0) if left >= 1 else left, now_us))
+        self._budgets.refresh(name, (max(left - 1, 0.0) if left >= 1 else left, now_us))
         return left >= 1
 
     def on_rebroadcast_timer(self, timer: RebroadcastTimer, now_us: int) -> None:

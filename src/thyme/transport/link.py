@@ -87,6 +87,8 @@ class Link:
         )
         self.full_senders: set[NodeId] = set()
         """Senders with too many messages that the node has not handled; owned by the host."""
+        self.full_broadcasters: set[NodeId] = set()
+        """Senders with too many broadcasts that the node has not handled; owned by the host."""
         self._events: list[LinkEvent] = []
         self._ready_datagrams: list[SendDatagram] = []
         self._unsent_contents: dict[Address | None, list[Content]] = {}
@@ -326,10 +328,10 @@ class Link:
             case ClockReading():
                 neighbour.clock_ahead_us = content.now_us - now_us
             case BroadcastBody():
-                if sender in self.full_senders:
-                    self._drop(neighbour.address, "inbox full", now_us)
+                if sender in self.full_broadcasters:
+                    self._drop(neighbour.address, "too many broadcasts", now_us)
                 else:
-                    self._deliver_packet(sender, neighbour, content.body, now_us)
+                    self._deliver_packet(sender, neighbour, content.body, now_us, is_broadcast=True)
             case Fragment():
                 if sender in self.full_senders:
                     self._drop(neighbour.address, "inbox full", now_us)
@@ -354,7 +356,13 @@ class Link:
             self._deliver_packet(sender, neighbour, body, now_us)
 
     def _deliver_packet(
-        self, sender: NodeId, neighbour: NeighbourState, body: bytes, now_us: int
+        self,
+        sender: NodeId,
+        neighbour: NeighbourState,
+        body: bytes,
+        now_us: int,
+        *,
+        is_broadcast: bool = False,
     ) -> None:
         try:
             messages = codec.decode_all(body, self._config.versions.newest)
@@ -363,7 +371,7 @@ class Link:
             return
         size = len(body) // len(messages)
         for message in messages:
-            self._events.append(MessageReceived(sender, message, size))
+            self._events.append(MessageReceived(sender, message, size, is_broadcast))
 
     def _transmit_due(self, node_id: NodeId, neighbour: NeighbourState, now_us: int) -> None:
         for fragment in neighbour.send_window.due_fragments(now_us, neighbour.version):

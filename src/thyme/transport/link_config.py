@@ -66,6 +66,7 @@ class MessageReceived(msgspec.Struct, frozen=True):
     message: Message
     size: int = 0
     """Bytes of the message."""
+    is_broadcast: bool = False
 
 
 class MessageUndelivered(msgspec.Struct, frozen=True):

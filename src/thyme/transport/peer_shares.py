@@ -17,6 +17,8 @@ from thyme.transport.rate_limit import TokenBucket
 _OFFENCES_PER_SECOND: Final = 100.0
 _OFFENCES_BURST: Final = 400.0
 """What an address may do wrong without being banned: networks damage and repeat datagrams."""
+_OFFENCES_AFTER_BAN: Final = 25.0
+"""What an address may do wrong when a ban has just ended."""
 _BAN_US_MIN: Final = SECOND_US
 _BAN_US_MAX: Final = 60 * SECOND_US
 _FORGET_US: Final = 60 * SECOND_US
@@ -35,13 +37,15 @@ _WEIGHTS: Final = {
     "not introduced": 0.02,
     "too much": 0.05,
     "inbox full": 0.1,
+    "too many broadcasts": 0.2,
     "reassembly full": 0.05,
     "replayed": 0.2,
     "old life": 0.2,
     "not genuine": 5.0,
 }
 """How bad an offence is, by the reason of a drop; all others weigh 1. A neighbour sends until it
-learns that a node has restarted ("not introduced") or cannot follow ("inbox full")."""
+learns that a node has restarted ("not introduced") or cannot follow ("inbox full"); of broadcasts
+it learns nothing, so nobody sends hundreds that wait."""
 
 
 class SenderAccount:
@@ -146,7 +150,7 @@ class PeerShares:
         again = account.ban_us and quiet_us < _FORGET_US
         account.ban_us = min(_BAN_US_MAX, 2 * account.ban_us) if again else _BAN_US_MIN
         account.banned_until_us = now_us + account.ban_us
-        account.offences_left = _OFFENCES_BURST / 4
+        account.offences_left = _OFFENCES_AFTER_BAN
         self._banned[address] = account
         account.bans += 1
         self.bans += 1

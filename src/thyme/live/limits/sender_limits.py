@@ -40,6 +40,7 @@ class SenderLimits:
         self.link = link if isinstance(link, Link) else None
         if self.link is not None:
             self.link.full_senders = self._inbox.full_senders
+            self.link.full_broadcasters = self._inbox.full_broadcasters
 
     @property
     def is_shared(self) -> bool:
