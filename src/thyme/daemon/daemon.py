@@ -23,6 +23,7 @@ from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
 from thyme.daemon.status.collect_status import (
     describe_world,
+    namesake_warning,
     reach_warning,
     version_warning,
 )
@@ -210,6 +211,8 @@ class _ChangeLog:
             log_warning("identity_copied", why=why)
         if why := self._find_new("version", version_warning(link)):
             log_warning("version_unknown", why=why)
+        if why := self._find_new("name", namesake_warning(live.world, link.hellos.worlds)):
+            log_warning("world_namesake", why=why)
         if why := self._find_new("reach", reach_warning(unwrap_node(live.node), now_us)):
             log_warning("cells_too_large", why=why)
         if self._is_full != (is_full := not live.store.has_space(0)):

@@ -48,6 +48,8 @@ class DiscoveredWorlds:
         """Identifier and cipher of closed worlds, by their digest."""
         self._announced: dict[bytes, WorldInfo] = {}
         self.worlds: WorldsById = {}
+        self.descriptions: list[WorldInfo] = []
+        """Open worlds as they were described, the same one perhaps differently."""
         self.closed_worlds: WorldsById = {}
         """Closed worlds, of which only name and id are known."""
 
@@ -64,6 +66,8 @@ class DiscoveredWorlds:
         elif isinstance(content, Hello) and self._secret is None and len(self.worlds) < WORLDS_MAX:
             # With a secret, only a node that has it too is believed: its hello is encrypted.
             self.worlds.setdefault(content.world.world_id, content.world)
+            if len(self.descriptions) < WORLDS_MAX and content.world not in self.descriptions:
+                self.descriptions.append(content.world)
         return None
 
     def has_world(self, name: str) -> bool:

@@ -35,8 +35,10 @@ from thyme.live.link_renewal import LinkWithId, renew_links
 from thyme.live.node_factory import check_world, make_node
 from thyme.live.node_options import NodeOptions, check_consistent, check_options
 from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.live.world_choice import AnswerWatch, choose_again, keeps_choice, save_answered
 from thyme.model.errors import OptionError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
+from thyme.model.object_chunks import WHOLE_BYTES_MAX
 from thyme.model.positions import Position
 from thyme.model.worlds import (
     ENCOUNTERS,
@@ -59,9 +61,9 @@ from thyme.transport.datagrams import INCARNATION_BYTES, digest_world
 from thyme.transport.encryption import DatagramCipher, derive_world_key
 from thyme.transport.link import Link
 
-MESSAGE_BYTES_MAX = {"es": 4 * 2**20, "ls": 4 * 2**20, ENCOUNTERS: 4 * 2**20, "dcs": 64 * 2**20}
-"""Maximum size of a message, where large objects are sent in chunks (M37). The state of a cell is
-one message."""
+MESSAGE_BYTES_MAX = dict.fromkeys(("es", "ls", "dcs", ENCOUNTERS), WHOLE_BYTES_MAX + 2**19)
+"""Maximum size of a message, where larger objects are sent in chunks (M37): the largest whole
+object, with its metadata."""
 
 
 class LiveNode:
@@ -118,10 +120,20 @@ class LiveNode:
             restart,
             None if self.signer is None else self._count_rejected,
         )
+        if self.store_file is not None:
+            AnswerWatch(self.store, self.has_answered, lambda: host.closed)
         if self._make_link is not None:
             first = self.link, self._link_id
             self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
         return host
+
+    def has_answered(self) -> bool:
+        """Whether the world of the node shows that it exists: by an answer of its server, or by a
+        neighbour."""
+        inner = self.node.inner if isinstance(self.node, RoutedNode) else self.node
+        if isinstance(inner, EsNode):
+            return inner.has_answer
+        return self.link.neighbour_count > 0
 
     def _count_rejected(self) -> int:
         assert self.signer is not None
@@ -175,12 +187,16 @@ async def open_node(
             store = SqliteStore(store_file)
         await sockets.open()
         identity = load_identity(options)
-        profile = load_profile(store) or await _make_profile(
-            options, identity.node_id, sockets, rng
-        )
+        profile = load_profile(store)
+        if profile is None:
+            profile = await _make_profile(options, identity.node_id, sockets, rng)
+        elif not keeps_choice(options, profile, store):
+            profile = await choose_again(profile, sockets, rng)
         check_consistent(options, profile, identity)
         live_node = _make_live_node(options, identity, profile, store, store_file, sockets, rng)
         save_profile(store, profile)
+        if options.create:
+            save_answered(store)
     except BaseException:
         sockets.close()
         store.close()

@@ -60,6 +60,10 @@ class AnswerAuthenticator:
         self._asking: BoundedDict[NodeId, None] = BoundedDict(_PEERS_MAX)
         """Nodes whose last request carried their key, so they may lack the key of this one."""
 
+    def is_confirmed(self, node: NodeId) -> bool:
+        """Whether a node has sent an answer with a valid code."""
+        return node in self._confirmed
+
     def seal(self, to: NodeId, message: Message) -> Message:
         """Returns a message as it is sent to a node: with code and key, if it needs them."""
         introduces = message.introduces and (

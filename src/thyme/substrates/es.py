@@ -147,6 +147,14 @@ class EsNode:
         """The broker of the server; None on other nodes and before the start."""
         return None if self._broker_service is None else self._broker_service.broker
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether the server has shown who it is by an answer; True for the server itself."""
+        if self._server_id == self._node_id or self._authenticator is None:
+            return True
+        answers = self._authenticator.answers
+        return answers is None or answers.is_confirmed(self._server_id)
+
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input; returns the resulting actions in order."""
         if isinstance(event, AppRequested) and isinstance(event.request, MarkConsumed):

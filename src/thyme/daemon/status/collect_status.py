@@ -28,6 +28,8 @@ from thyme.live.status import (
     UnknownVersionStatus,
     WorldStatus,
 )
+from thyme.live.world_choice import find_namesakes
+from thyme.model.errors import safe_repr
 from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
 from thyme.routing.cells import GeographicRouting, Grid
 from thyme.routing.dsdv.protocol import Dsdv
@@ -102,6 +104,7 @@ def collect_status(
         or world_warning(
             live_node.world, live_node.link.hellos.worlds.get(live_node.world.world_id)
         )
+        or namesake_warning(live_node.world, live_node.link.hellos.worlds)
         or reach_warning(inner, now_us)
         or version_warning(live_node.link)
         or clock_warning(state.clock_ahead_us for _, state in neighbours),
@@ -153,6 +156,17 @@ def world_warning(own: WorldInfo, received: WorldInfo | None) -> str | None:
                 "the same"
             )
     return None
+
+
+def namesake_warning(own: WorldInfo, received: dict[str, WorldInfo]) -> str | None:
+    """Advice for the user if other worlds here have the name of this one (M21, B5)."""
+    namesakes = find_namesakes(own, received)
+    if not namesakes:
+        return None
+    return (
+        f"this is the world {own.world_id}; also called {safe_repr(own.name)} here: "
+        f"{', '.join(namesakes[:5])}. Join a world by its id to be sure"
+    )
 
 
 def reach_warning(inner: SubstrateNode, now_us: int) -> str | None:
