@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ from msgspec.structs import replace
 
 from thyme.live.keys.identity import Identity
 from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.keys.signatures import SIGNATURE_BYTES
 from thyme.live.sockets import NetworkConfig, SocketPair
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, make_metadata
+from thyme.model.signed_records import sign_metadata
 from thyme.model.time_frames import ALWAYS
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages import common as wire
@@ -50,6 +53,8 @@ BATCH = 64
 PREPARED = 2_000
 """Datagrams that are made before the attack, and sent again and again."""
 RECORDS_MANY = 100_000
+VALID_MANY = 20_000
+"""Genuine records that fit into one message."""
 IDENTITIES_MANY = 3_000
 Target = Address | None
 Datagrams = Iterator[tuple[bytes, Target]]
@@ -220,7 +225,35 @@ def long_message(attacker: Attacker) -> Datagrams:
     yield from ()
 
 
+def valid_message(attacker: Attacker) -> Datagrams:
+    """One long message of genuine records of its own to the first node: all of them need to be
+    verified."""
+    to = next(iter(attacker.nodes))
+    signer = Ed25519RecordSigner(attacker.identity, attacker.world.world_id)
+    own = attacker.identity.node_id
+    items: list[Metadata] = []
+    for number in range(VALID_MANY):
+        draft = make_metadata(Key(ObjectId(f"own-{number}"), own), b"", ["goal"], _now_us())
+        items += sign_metadata([draft], signer)
+    for many in (VALID_MANY, 256):
+        message = wire.PastMatches(SubscriptionId("sub"), 0, tuple(items[:many]), has_more=False)
+        attacker.link.send(to, attacker.carried(to, 1, message), _now_us())
+    while attacker.link.has_pending:
+        attacker.run_link(0.05)
+    yield from ()
+
+
+def nobody(attacker: Attacker) -> Datagrams:
+    """Datagrams to a socket that nobody reads: what the sender alone takes of the machine."""
+    made = attacker.make(BroadcastBody(bytes(300)))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unread:
+        unread.bind(("127.0.0.1", 0))
+        while True:
+            yield made, unread.getsockname()
+
+
 ATTACKS: dict[str, Callable[[Attacker], Datagrams]] = {
+    "nobody": nobody,
     "garbage": garbage,
     "false-records": false_records,
     "broadcasts": broadcasts,
@@ -229,6 +262,7 @@ ATTACKS: dict[str, Callable[[Attacker], Datagrams]] = {
     "beginnings": beginnings,
     "routes": routes,
     "long-message": long_message,
+    "valid-message": valid_message,
 }
 
 
@@ -270,10 +304,11 @@ def main() -> None:
     attacker = Attacker(options["port"], options["substrate"])
     print(json.dumps({"ready": len(attacker.nodes)}), flush=True)
     sys.stdin.readline()
-    started_s = time.monotonic()
+    started_s, used_s = time.monotonic(), time.process_time()
     sent = attack(attacker, options["kind"], options["rate"], options["seconds"])
     seconds = time.monotonic() - started_s
-    print(json.dumps({"sent": sent, "seconds": seconds}), flush=True)
+    cores = (time.process_time() - used_s) / seconds
+    print(json.dumps({"sent": sent, "seconds": seconds, "cores": cores}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One half of a pair of nodes under attack: publishes objects, or receives their notifications.
 
 Run by bench_attack as `python -m live.victim JSON`. The process prints a line of JSON every half
-second: how many objects were notified, their ages, the memory, and how long the loop was blocked.
+second: how many objects were notified, their ages, the memory, how long the loop was blocked, and
+for how much of that it computed.
 It ends when its standard input is closed.
 """
 
@@ -39,12 +40,13 @@ class Meter:
     def __init__(self) -> None:
         self.ages_ms: list[float] = []
         self.acknowledged = self.failed = 0
-        self.blocked_ms = 0.0
+        self.blocked_ms = self.busy_ms = 0.0
 
     def report(self, link_dropped: dict[str, int]) -> str:
         """A line of JSON; starts the next count."""
         ages_ms, self.ages_ms = self.ages_ms, []
         blocked_ms, self.blocked_ms = self.blocked_ms, 0.0
+        busy_ms, self.busy_ms = self.busy_ms, 0.0
         return json.dumps(
             {
                 "at_s": time.time(),
@@ -54,6 +56,7 @@ class Meter:
                 "failed": self.failed,
                 "rss_mb": _rss_mb(),
                 "blocked_ms": blocked_ms,
+                "busy_ms": busy_ms,
                 "dropped": link_dropped,
             }
         )
@@ -81,7 +84,7 @@ async def run(options: dict[str, Any]) -> None:
     tasks = [asyncio.create_task(_probe(meter))]
     if options["role"] == "subscriber":
         tasks.append(asyncio.create_task(_subscribe(world, options["tag"], meter)))
-    else:
+    elif options["role"] == "publisher":
         await asyncio.sleep(4)
         tasks.append(asyncio.create_task(_publish(world, options["tag"], options["rate"], meter)))
     print(json.dumps({"ready": node.world.world_id, "address": node.sockets.address}), flush=True)
@@ -123,12 +126,15 @@ async def _publish(world: World, tag: str, rate: float, meter: Meter) -> None:
 
 
 async def _probe(meter: Meter) -> None:
-    """Measures how late the loop wakes this task."""
+    """Measures how late the loop wakes this task, and how much of that time it computed: the rest
+    it waited for a processor."""
     while True:
-        before_s = time.monotonic()
+        before_s, used_s = time.monotonic(), time.thread_time()
         await asyncio.sleep(PROBE_S)
         late_ms = (time.monotonic() - before_s - PROBE_S) * 1_000
         meter.blocked_ms = max(meter.blocked_ms, late_ms)
+        busy_ms = min(late_ms, (time.thread_time() - used_s) * 1_000)
+        meter.busy_ms = max(meter.busy_ms, busy_ms)
 
 
 def _rss_mb() -> float:

@@ -42,6 +42,8 @@ from thyme.protocol.messages.cell_records import (
 from thyme.protocol.node import Action, AppRequested, Emit, Input, Received, SetTimer, Started
 from thyme.protocol.node import TimerFired as Fired
 from thyme.query.query import Query
+from thyme.routing.dsdv.protocol import Dsdv
+from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.node import DcsNode
 
@@ -87,6 +89,7 @@ class Forger:
         self._now_us = NOW_US
         self._number = 0
         self._timers: dict[object, int] = {}
+        self._routes_told_us = 0
         self.told: list[object] = []
         self.tried: Counter[str] = Counter()
         self.node = make_node(
@@ -116,6 +119,7 @@ class Forger:
         self._handle(Started())
         for _ in range(10):
             self._pass_time(1_000_000)
+        self._true_routes()
         if self._substrate == "ls":
             self._handle(
                 AppRequested(
@@ -181,6 +185,9 @@ class Forger:
         if self._substrate == "dcs":
             kinds += [self._forge_place, self._forge_state, self._forge_state]
         kind = self._rng.choice(kinds)
+        if self._substrate != "dcs" and self._rng.random() < 0.1:
+            self._forge_route()
+            return
         self.tried[kind.__name__.strip("_")] += 1
         self._hear(kind())
         if self._rng.random() < 0.02:
@@ -188,6 +195,32 @@ class Forger:
         self._now_us += 1_000
         if self._rng.random() < 0.01:
             self._pass_time(100_000)
+
+    def _true_routes(self) -> None:
+        """What Alice and Mallory say about themselves, every other second."""
+        if self._substrate != "dcs":
+            for each in (ALICE.node_id, MALLORY.node_id):
+                update = wire.RouteUpdate(((each, 2 * (self._now_us // 1_000), 1),))
+                self._handle(Received(each, update))
+            self._routes_told_us = self._now_us
+
+    def _forge_route(self) -> None:
+        """Mallory is the best way to Alice, or Alice is gone."""
+        if self._now_us - self._routes_told_us > 2_000_000:
+            self._true_routes()
+        self.tried["forge_route"] += 1
+        now = 2 * (self._now_us // 1_000)
+        sequence = self._rng.choice((now, 2**61, 2**62 - 4)) + self._rng.randrange(5)
+        sequence += self._rng.choice((0, 2, 1_000, 10**6, 10**9))
+        entry = ALICE.node_id, min(sequence, 2**62 - 1), self._rng.choice((1, 2, 255))
+        update = wire.RouteUpdate(((MALLORY.node_id, now, 1), entry))
+        self._handle(Received(MALLORY.node_id, update))
+        self._check_route()
+
+    def _check_route(self) -> None:
+        assert isinstance(self.node, RoutedNode)
+        assert isinstance(self.node.routing, Dsdv)
+        assert self.node.routing.next_hop(ALICE.node_id) == ALICE.node_id
 
     def _own_delete(self) -> tuple[Key, bytes]:
         key = Key(ObjectId(f"m{self._next()}"), MALLORY.node_id)

@@ -1,10 +1,12 @@
-"""Damaged datagrams do not harm a node (M25). `./run bench fuzz` sends a million."""
+"""Neither damaged datagrams nor changed messages of a member harm a node (M25, B5). `./run bench
+fuzz` sends millions."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.live.fuzzing import Victim
+from tests.live.signed_fuzzing import SignedFuzzer
 
 
 @pytest.mark.parametrize("substrate", ["dcs", "ls", "es"])
@@ -18,3 +20,15 @@ def test_m25_damaged_datagrams_are_dropped_and_counted(substrate: str, closed: b
     assert victim.link.dropped["invalid"] > 50
     assert victim.delivered.total() > 100, "some must get as far as the node"
     assert (victim.link.dropped["wrong secret"] > 50) == closed
+
+
+@pytest.mark.parametrize("substrate", ["dcs", "ls", "es"])
+def test_b5_a_member_that_signs_anything_changes_nothing_of_anothers(substrate: str) -> None:
+    fuzzer = SignedFuzzer(substrate, seed=3)
+    for _ in range(2_000):
+        fuzzer.attempt()
+    fuzzer.check()
+
+    assert fuzzer.tried.total() > 2_000
+    assert len(fuzzer.tried) > 60, "kinds of messages"
+    assert fuzzer.own_records() > 5, "of its own, some must be believed"
