@@ -30,7 +30,7 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.results.summary import summarise_run
 from thyme.sim.run import run
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
-from thyme.substrates.dcs.config import ROBUST, ROBUST_COMPACT, DcsConfig
+from thyme.substrates.dcs.config import ROBUST, DcsConfig
 from thyme.traces.football_match import FITTED_MATCHES
 from thyme.traces.trace import Trace
 
@@ -52,7 +52,9 @@ CONTENDERS: Mapping[str, Contender] = {
     "ls": Contender(Substrate.LS, Profile.PAPER),
     "dcs-paper": Contender(Substrate.DCS, Profile.PAPER),
     "dcs-robust": Contender(Substrate.DCS, Profile.ROBUST),
-    "dcs-compact": Contender(Substrate.DCS, Profile.ROBUST, ROBUST_COMPACT),
+    "dcs-small-objects": Contender(
+        Substrate.DCS, Profile.ROBUST, replace(ROBUST, small_object_bytes_max=256)
+    ),
 }
 MECHANISMS: Mapping[str, DcsConfig] = {
     "few-announcements": replace(
@@ -61,17 +63,16 @@ MECHANISMS: Mapping[str, DcsConfig] = {
     "joint-acknowledgements": replace(
         ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_delay_us=0)
     ),
-    "compact-messages": replace(ROBUST_COMPACT, compact_messages=False, small_object_bytes_max=0),
-    "small-objects": replace(ROBUST_COMPACT, small_object_bytes_max=0),
+    "compact-messages": replace(ROBUST, compact_messages=False),
     "aggregated-notifications": replace(
-        ROBUST_COMPACT,
-        notification_delivery=replace(ROBUST_COMPACT.notification_delivery, aggregation_us=0),
+        ROBUST,
+        notification_delivery=replace(ROBUST.notification_delivery, aggregation_us=0),
     ),
     "late-acknowledgements": replace(
-        ROBUST_COMPACT,
-        notification_delivery=replace(ROBUST_COMPACT.notification_delivery, busy_ack_delay_us=0),
+        ROBUST,
+        notification_delivery=replace(ROBUST.notification_delivery, busy_ack_delay_us=0),
     ),
-    "measured-waits": replace(ROBUST_COMPACT, reply_wait_us_max=None),
+    "measured-waits": replace(ROBUST, reply_wait_us_max=None),
     "strong-links": replace(ROBUST, routing=replace(ROBUST.routing, beacon_gap_us_max=None)),
     "record-checks": replace(ROBUST, record_checks=None),
     "insert-pacing": replace(ROBUST, insert_pacing=None),
@@ -79,7 +80,7 @@ MECHANISMS: Mapping[str, DcsConfig] = {
         ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_timeout_us=None)
     ),
 }
-"""The profile `robust`, or the settings of decision 52, without one mechanism, by its name."""
+"""The profile `robust`, without one mechanism, by its name."""
 WITHOUT = "dcs-robust-without-"
 
 

@@ -52,3 +52,17 @@ def test_d28_the_channel_is_busy_while_replies_take_more_than_a_second() -> None
     for _ in range(30):
         times.add(20_000)
     assert not times.is_busy
+
+
+def test_d28_the_channel_is_slow_long_before_it_is_busy() -> None:
+    times = RoundTripTimes(4 * SECOND_US)
+    assert not times.is_slow
+
+    for _ in range(30):
+        times.add(20_000)
+    assert not times.is_slow
+
+    for _ in range(30):
+        times.add(300_000)
+    assert times.is_slow
+    assert not times.is_busy

@@ -1,8 +1,7 @@
 """Round-trip times: how long replies take at present, and how long to wait for the next one.
 
-A smoothed mean and deviation as in RFC 6298. Unlike there, a reply to a repeated message counts,
-too, from the first try: while the channel is full most messages are repeated, and the time until a
-reply comes is what the next message has to wait for. Entry point: `RoundTripTimes`.
+A smoothed mean and deviation as in RFC 6298. Who measures has to tell a lost message from a late
+reply: only the second is a reason to wait longer. Entry point: `RoundTripTimes`.
 Clauses: D19, D28.
 """
 
@@ -10,6 +9,8 @@ from __future__ import annotations
 
 from thyme.model.time_frames import SECOND_US
 
+SLOW_US = SECOND_US // 10
+"""The mean round-trip time above which messages wait for others, to travel together."""
 BUSY_US = SECOND_US
 """The mean round-trip time above which the channel counts as busy."""
 
@@ -31,6 +32,11 @@ class RoundTripTimes:
         error_us = measured_us - self._mean_us
         self._deviation_us += (abs(error_us) - self._deviation_us) / 4
         self._mean_us += error_us / 8
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether replies take longer than on a free channel, so that fewer messages help."""
+        return self._mean_us is not None and self._mean_us > SLOW_US
 
     @property
     def is_busy(self) -> bool:

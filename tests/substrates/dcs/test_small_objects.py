@@ -10,7 +10,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.compact import CompactNotifyBatch, CompactPage
-from thyme.substrates.dcs.config import PAPER, ROBUST_COMPACT, NotificationDeliveryConfig
+from thyme.substrates.dcs.config import PAPER, ROBUST, NotificationDeliveryConfig
 from thyme.substrates.dcs.state.small_objects import SmallObjects
 
 PLACES = {"ann": in_cell(0), "bea": in_cell(2), "cat": in_cell(4), "dan": in_cell(6)}
@@ -121,7 +121,7 @@ def test_d28_while_notifications_are_frequent_acknowledgements_wait_longer() -> 
     busy = replace(
         SMALL,
         notification_delivery=replace(
-            ROBUST_COMPACT.notification_delivery, aggregation_us=0, busy_ack_delay_us=0
+            ROBUST.notification_delivery, aggregation_us=0, busy_ack_delay_us=0
         ),
     )
     acks = {}

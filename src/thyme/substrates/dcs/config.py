@@ -153,11 +153,13 @@ class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     below half of `ack_timeout_us` (D28)."""
     tries_max: int = 4
     aggregation_us: int = 0
-    """The shortest time between two messages to the same subscribers: notifications wait for it and
-    travel as one (D28). Only where they are acknowledged."""
+    """The shortest time between two messages to the same subscribers, while replies are slow if
+    they are measured (`reply_wait_us_max`): notifications wait for it and travel as one (D28). Only
+    where they are acknowledged."""
     busy_ack_delay_us: int = 0
     """How long a subscriber collects acknowledgements of notifications that follow each other
-    within this time; needs `compact_messages` (D28)."""
+    within this time, while replies are slow if they are measured; needs `compact_messages`
+    (D28)."""
     pending_max: int = 1_000
     """The maximum number of sent messages that are remembered, and of notifications that are
     pending."""
@@ -192,7 +194,8 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether pages and notifications are sent in compact form (`messages.compact`, D28)."""
     small_object_bytes_max: int = 0
     """The size up to which an object is sent with its metadata, so that readers need not retrieve
-    it; needs `compact_messages`. 0 for none (D28)."""
+    it; needs `compact_messages`. 0 for none, in all profiles: notifications carry metadata only
+    (M16), and a reader could retrieve an object that was deleted meanwhile (M14)."""
     anti_entropy: bool = False
     """Whether cell peers remove differences between their states (`robust.anti_entropy`)."""
     reannounce: bool = False
@@ -228,7 +231,11 @@ ROBUST = replace(
         ack_delay_us=7 * SECOND_US // 20,
         tries_max=8,
         pending_max=4_000,
+        aggregation_us=3 * SECOND_US // 10,
+        busy_ack_delay_us=4 * SECOND_US,
     ),
+    reply_wait_us_max=4 * SECOND_US,
+    compact_messages=True,
     replication=ReplicationConfig(
         active_max=3,
         crowded_nodes_min=5,
@@ -250,26 +257,18 @@ ROBUST = replace(
 """`PAPER` plus the extensions to the papers' protocol: the components anti-entropy, re-announcement
 and backups, acknowledged notifications, few but maintained replicas, and fewer broadcasts."""
 
-ROBUST_COMPACT = replace(
-    ROBUST,
-    reply_wait_us_max=4 * SECOND_US,
-    compact_messages=True,
-    small_object_bytes_max=256,
-    notification_delivery=replace(
-        ROBUST.notification_delivery,
-        aggregation_us=3 * SECOND_US // 10,
-        busy_ack_delay_us=4 * SECOND_US,
-    ),
-)
-"""`ROBUST` that says less on a busy channel (decision 52). Measured by `bench load`; it does not
-replace `ROBUST` before it has passed what `ROBUST` has passed."""
-
 LOGICAL_ROBUST = replace(
     ROBUST,
     joining=CellJoiningConfig(tries_max=10),
     notification_delivery=replace(
-        ROBUST.notification_delivery, ack_timeout_us=3 * SECOND_US // 10, ack_delay_us=0
+        ROBUST.notification_delivery,
+        ack_timeout_us=3 * SECOND_US // 10,
+        ack_delay_us=0,
+        aggregation_us=0,
+        busy_ack_delay_us=0,
     ),
+    reply_wait_us_max=None,
+    compact_messages=False,
     routing=replace(
         ROBUST.routing,
         broadcast_tries_max=10,

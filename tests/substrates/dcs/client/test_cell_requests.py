@@ -1,4 +1,4 @@
-"""Requests to several cells: retries, replies, refusals and timeouts (D8, D11, D19)."""
+"""Requests to several cells: retries, replies, refusals and timeouts (D8, D11, D19, D28)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Result
 from thyme.protocol.retry import RetryPolicy
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells import DeliveryFailure, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer, Replies
 
@@ -109,3 +110,76 @@ def test_pending_operations_are_bounded() -> None:
     [result] = results
     assert isinstance(result, Failure)
     assert result.code == RejectedError.code
+
+
+class RecordedTimes(RoundTripTimes):
+    """The round-trip times that were measured."""
+
+    def __init__(self) -> None:
+        super().__init__(10_000)
+        self.measured: list[int] = []
+
+    def add(self, round_trip_us: int) -> None:
+        self.measured.append(round_trip_us)
+
+
+class MeasuredRequest:
+    """One request to cell A and node BOB, sent at 0 and again at the given times."""
+
+    def __init__(self, *repeated_us: int) -> None:
+        self.times = RecordedTimes()
+        policy = RetryPolicy(tries_max=9, wait_us=100)
+        routing = RecordingRouting()
+        self.requests = CellRequests(
+            routing, Outbox(), policy, Random(1), None, self.times, self.times
+        )
+        self.request_id = self.requests.next_id()
+        request = wire.FetchObject(self.request_id, key(1))
+        self.requests.send_requests({A: request, C: request}, 0, lambda *_: None)
+        for now_us in repeated_us:
+            self.requests.on_timer(CellRequestTimer(self.request_id), now_us)
+
+    def reply(self, now_us: int) -> None:
+        self.requests.on_cell_reply(A.cell, wire.Done(self.request_id), now_us)
+
+    def reply_of_node(self, now_us: int) -> None:
+        self.requests.on_reply(BOB, wire.Done(self.request_id), now_us)
+
+
+def test_d28_the_reply_to_the_only_try_is_measured() -> None:
+    request = MeasuredRequest()
+    request.reply(30)
+    request.reply_of_node(40)
+    assert request.times.measured == [30, 40]
+
+
+def test_d28_one_reply_to_a_repeated_request_says_nothing_about_the_channel() -> None:
+    """The first try may have been lost."""
+    request = MeasuredRequest(100, 300)
+    request.reply(310)
+    request.reply_of_node(320)
+    assert request.times.measured == []
+
+
+def test_d28_a_second_reply_to_a_repeated_request_says_that_the_first_was_late() -> None:
+    request = MeasuredRequest(100)
+    request.reply(130)
+    request.reply(240)
+    assert request.times.measured == [130], "from the first try, which was not lost"
+
+    request.reply_of_node(150)
+    request.reply_of_node(260)
+    assert request.times.measured == [130, 150]
+
+
+def test_d28_of_several_tries_as_many_were_answered_as_there_are_replies() -> None:
+    request = MeasuredRequest(100, 300)
+    request.reply(350)
+    request.reply(360)
+    assert request.times.measured == [250], "from the second try at the latest"
+
+    request.reply(370)
+    assert request.times.measured == [250, 350]
+
+    request.reply(380)
+    assert request.times.measured == [250, 350], "a duplicate, since there were three tries"

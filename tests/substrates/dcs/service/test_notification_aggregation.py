@@ -26,7 +26,8 @@ class Sent:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.messages: list[tuple[int, Targets, Matches, int | None]] = []
-        self.aggregator = NotificationAggregator(self.outbox, 100, self._send)
+        self.is_slow = True
+        self.aggregator = NotificationAggregator(self.outbox, 100, lambda: self.is_slow, self._send)
 
     def _send(self, targets: Targets, matches: Matches, now_us: int, gap_us: int | None) -> None:
         self.messages.append((now_us, targets, matches, gap_us))
@@ -106,3 +107,23 @@ def test_d20_a_node_that_leaves_its_cell_sends_what_waits() -> None:
     sent.aggregator.on_timer(100)
 
     assert [at_us for at_us, *_ in sent.messages] == [0, 20]
+
+
+def test_d28_on_a_free_channel_no_notification_waits_for_others() -> None:
+    sent = Sent()
+    sent.is_slow = False
+    for number in range(3):
+        sent.aggregator.add(TO_ALICE, key(number), (S1,), 10 * number)
+
+    assert [at_us for at_us, *_ in sent.messages] == [0, 10, 20]
+
+
+def test_d28_those_that_wait_are_sent_together_also_if_the_channel_is_free_again() -> None:
+    sent = Sent()
+    for number in range(2):
+        sent.aggregator.add(TO_ALICE, key(number), (S1,), 10 * number)
+    sent.is_slow = False
+    sent.aggregator.add(TO_ALICE, key(2), (S1,), 20)
+    sent.aggregator.on_timer(100)
+
+    assert [list(matches) for _, _, matches, _ in sent.messages] == [[key(0)], [key(1), key(2)]]

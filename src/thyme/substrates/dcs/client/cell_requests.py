@@ -15,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
 from thyme.protocol.message_auth import MessageAuthenticator
@@ -35,6 +36,8 @@ Requests = Mapping[Destination, CellRequest | CellMaintenanceRequest]
 """The messages of an operation by destination, all with the same request id. Destinations with the
 same message object share one packet (D9)."""
 Replies = dict[Destination, CellReply]
+_REPEATED_MAX = 1_000
+"""How many answers to repeated requests are remembered, since a second answer may follow."""
 
 
 class CellRequestTimer(msgspec.Struct, frozen=True):
@@ -48,12 +51,25 @@ class _PendingCellRequest:
     unanswered: dict[Destination, CellRequest | CellMaintenanceRequest]
     on_result: OnResult[Replies]
     retries: RetryState
-    started_us: int
     round_trips: RoundTripTimes | None
     """What the replies of this operation are measured for."""
+    tries_us: list[int] = field(default_factory=list)
+    """When the request was sent."""
     replies: Replies = field(default_factory=dict)
     packet_numbers: list[int] = field(default_factory=list)
     """The numbers that routing assigned to the messages."""
+
+
+@dataclass(slots=True)
+class _RepeatedExchange:
+    """A repeated request to one destination and its replies: which try the first one answers is
+    not known before further ones come."""
+
+    round_trips: RoundTripTimes
+    tries_us: tuple[int, ...]
+    replied_us: int
+    """When the first reply came."""
+    replies: int = 1
 
 
 class CellRequests:
@@ -80,6 +96,9 @@ class CellRequests:
         self._next_request_id = rng.getrandbits(32)
         self._pending: dict[RequestId, _PendingCellRequest] = {}
         self._request_by_packet: dict[int, RequestId] = {}
+        self._repeated: BoundedDict[tuple[RequestId, NodeId | CellId], _RepeatedExchange] = (
+            BoundedDict(_REPEATED_MAX)
+        )
         self.retransmissions = 0
         self.unmatched_replies = 0
 
@@ -119,9 +138,7 @@ class CellRequests:
             usual_us = round_trips.wait_us(usual_us)
         wait_us = int(usual_us * wait_factor)
         retries = RetryState(tries_max or self._policy.tries_max, wait_us, self._policy.backoff)
-        self._pending[request_id] = _PendingCellRequest(
-            messages, on_result, retries, now_us, round_trips
-        )
+        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries, round_trips)
         self._send_unanswered(request_id, now_us)
 
     def _sign(
@@ -151,6 +168,7 @@ class CellRequests:
         target = next((to for to in unanswered if to.node == sender), None)
         if target is None:
             self.unmatched_replies += 1
+            self._measure_further_reply(reply.request_id, sender)
         else:
             self._accept_reply(target, reply, now_us)
 
@@ -183,6 +201,7 @@ class CellRequests:
 
     def _send_unanswered(self, request_id: RequestId, now_us: int) -> None:
         pending = self._pending[request_id]
+        pending.tries_us.append(now_us)
         self._outbox.set_timer(CellRequestTimer(request_id), pending.retries.count_try(now_us))
         targets_by_message: dict[int, list[Destination]] = {}
         for to, message in pending.unanswered.items():
@@ -196,16 +215,44 @@ class CellRequests:
         pending = self._pending.get(reply.request_id)
         if pending is None or pending.unanswered.pop(destination, None) is None:
             self.unmatched_replies += 1
+            self._measure_further_reply(reply.request_id, destination.node or destination.cell)
             return
         pending.replies[destination] = reply
-        if pending.round_trips is not None:
-            pending.round_trips.add(now_us - pending.started_us)
+        self._measure_reply(pending, reply.request_id, destination, now_us)
         if isinstance(reply, Refused):
             self._finish(reply.request_id)
             pending.on_result(Failure(reply.code, reply.detail), now_us)
         elif not pending.unanswered:
             self._finish(reply.request_id)
             pending.on_result(Ok(pending.replies), now_us)
+
+    def _measure_reply(
+        self,
+        pending: _PendingCellRequest,
+        request_id: RequestId,
+        destination: Destination,
+        now_us: int,
+    ) -> None:
+        """Measures how long the reply took, unless the request was repeated: then the reply may
+        answer a later try, and the first may have been lost (as RFC 6298 does, section 3)."""
+        if pending.round_trips is None:
+            return
+        if len(pending.tries_us) == 1:
+            pending.round_trips.add(now_us - pending.tries_us[0])
+            return
+        self._repeated[request_id, destination.node or destination.cell] = _RepeatedExchange(
+            pending.round_trips, tuple(pending.tries_us), now_us
+        )
+
+    def _measure_further_reply(self, request_id: RequestId, sender: NodeId | CellId) -> None:
+        """Measures how long the first reply to a repeated request took at least: as many tries as
+        there are replies were not lost but answered late, so the channel is busy."""
+        exchange = self._repeated.get((request_id, sender))
+        if exchange is None or exchange.replies == len(exchange.tries_us):
+            return
+        exchange.replies += 1
+        answered_us = exchange.tries_us[-exchange.replies]
+        exchange.round_trips.add(exchange.replied_us - answered_us)
 
     def _finish(self, request_id: RequestId) -> _PendingCellRequest:
         pending = self._pending.pop(request_id)

@@ -1,15 +1,17 @@
 """Notification aggregation: sends notifications to the same subscribers together while they are
 frequent.
 
-The first notification is sent at once. Those that follow within the interval wait until it is over
-and travel as one message (as Nagle's algorithm does for small segments, RFC 896). So a quiet cell
-loses no time, and a cell with many new objects sends few messages.
+The first notification is sent at once. While replies are slow, those that follow within the
+interval wait until it is over and travel as one message (as Nagle's algorithm does for small
+segments, RFC 896). So nothing waits on a free channel, and on a full one a cell with many new
+objects sends few messages.
 Entry point: `NotificationAggregator.add`.
 Clauses: D9, D28, B3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -43,9 +45,17 @@ class SendMatches(Protocol):
 class NotificationAggregator:
     """The notifications of one node that wait for others."""
 
-    def __init__(self, outbox: Outbox, interval_us: int, send: SendMatches) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        interval_us: int,
+        is_slow: Callable[[], bool],
+        send: SendMatches,
+    ) -> None:
+        """`is_slow`: whether the channel is so full at present that notifications should wait."""
         self._outbox = outbox
         self._interval_us = interval_us
+        self._is_slow = is_slow
         self._send = send
         self._waiting: dict[Targets, Matches] = {}
         self._sent_us: BoundedDict[Targets, int] = BoundedDict(_TARGETS_MAX)
@@ -56,7 +66,7 @@ class NotificationAggregator:
     ) -> None:
         """Sends a notification, at once or together with the next ones."""
         due_us = self._due_us(targets)
-        if due_us <= now_us and targets not in self._waiting:
+        if targets not in self._waiting and (due_us <= now_us or not self._is_slow()):
             self._send_now(targets, {key: sids}, now_us)
             return
         if not self._waiting:

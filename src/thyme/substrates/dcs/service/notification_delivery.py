@@ -88,7 +88,12 @@ class NotificationDelivery:
         )
         """The notifications in a message by its number, since it may be returned."""
         self._pending = PendingNotifications(outbox)
-        self.aggregator = NotificationAggregator(outbox, config.aggregation_us, self._send_matches)
+        self.aggregator = NotificationAggregator(
+            outbox,
+            config.aggregation_us,
+            self._is_slow,
+            self._send_matches,
+        )
         self._on_subscriber_failed = on_subscriber_failed
         self._on_subscriber_absent = on_subscriber_absent
         self.gaps = NotificationGaps(
@@ -126,13 +131,18 @@ class NotificationDelivery:
     def _send_matches(
         self, targets: Targets, matches: Matches, now_us: int, gap_us: int | None
     ) -> None:
-        """Sends new notifications; while they are frequent, acknowledgements may wait (D28)."""
+        """Sends new notifications; while they are frequent and the channel is slow,
+        acknowledgements may wait (D28)."""
         notifications = [
             self._make_notification(key, sids, now_us) for key, sids in matches.items()
         ]
         frequent = gap_us is not None and gap_us < self._config.busy_ack_delay_us
-        ack_delay_us = self._config.busy_ack_delay_us if frequent else 0
+        ack_delay_us = self._config.busy_ack_delay_us if frequent and self._is_slow() else 0
         self._send_notifications(targets, notifications, now_us, ack_delay_us)
+
+    def _is_slow(self) -> bool:
+        """Whether messages wait for others; without measurements they do."""
+        return self._round_trips is None or self._round_trips.is_slow
 
     def _make_notification(
         self, key: Key, sids: tuple[SubscriptionId, ...], now_us: int
