@@ -35,6 +35,8 @@ from thyme.storage.store import RecordTable
 SLOTS_CACHED_MAX = 32
 """The number of chunks whose slots are cached, least recently used first out."""
 _READ_MAX = 256
+_READ_BYTES_MAX = 2**19
+"""Maximum number of objects that are read at once, and of bytes of their summaries."""
 
 HISTORY_SCHEMA = """
 CREATE TABLE archived (one INTEGER PRIMARY KEY CHECK (one = 0), record INTEGER NOT NULL,
@@ -128,7 +130,9 @@ class HistoryTables:
     def chunk_objects(
         self, chunk: ChunkSummary, read_max: int = _READ_MAX
     ) -> Iterator[NumberedObject]:
-        """Yields the objects of a chunk, oldest first."""
+        """Yields the objects of a chunk, oldest first; few are in memory if they are long."""
+        bytes_each = chunk.summary_bytes // max(1, chunk.live_count)
+        read_max = min(read_max, max(1, _READ_BYTES_MAX // max(1, bytes_each)))
         removed, records = chunk.removed_bits, self.load_slots(chunk).records
         first = (~removed & removed + 1).bit_length() - 1
         living = (
