@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 
 from tests.substrates.dcs.network import LONE, SETTLED_S, STREET, DcsNetwork, in_cell, tag_in
+from thyme.model.ids import ObjectId
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import CellState
 from thyme.substrates.dcs.config import PAPER, BackupConfig
+from thyme.substrates.dcs.robust import cell_backup
 from thyme.substrates.dcs.robust.cell_backup import BACKUPS_MAX, CellBackups
+from thyme.substrates.dcs.state import cell_state
+from thyme.substrates.dcs.state.cell_state import StateRecords
 
 SAFE = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=1))
 SAFER = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=2))
@@ -41,6 +48,32 @@ def test_b1_the_sudden_death_of_the_last_node_loses_nothing() -> None:
     assert net.heard("ann") == ["photo", "gone", "second"]
     assert net.standing() == {"bea": 1}
     assert begun.sid != over.sid
+
+
+def test_m35_a_large_backup_is_sent_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node does not have all summaries of its cell in memory at once."""
+    monkeypatch.setattr(cell_backup, "SENT_BYTES_MAX", 150)
+    net = DcsNetwork(LONE, config=SAFE)
+    for number in range(6):
+        oid = ObjectId(f"photo{number}")
+        tags = (tag_in(4),)
+        net.finish("dan", asked.Insert, data=b"x", tags=tags, oid=oid, summary=bytes(100))
+    rounds: list[int] = []
+
+    def split_state(records: StateRecords, bytes_max: int) -> Iterator[CellState]:
+        listed = list(records)
+        rounds.append(sum(name == "objects" for name, _ in listed))
+        return cell_state.split_state(listed, bytes_max)
+
+    monkeypatch.setattr(cell_backup, "split_state", split_state)
+    backups_of(net, "bea").stop()  # it has lost the backup, and refuses the next refresh
+    net.run(60)
+
+    assert len(backups_of(net, "bea")._stored_backups[CellId(4)].objects) == 6
+    assert max(rounds) == 2
+    net.go("cat")
+    net.run(6)
+    assert len(net.found("ann", tag_in(4))) == 6
 
 
 def test_b1_without_it_they_are_lost() -> None:

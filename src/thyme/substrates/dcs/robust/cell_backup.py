@@ -42,6 +42,8 @@ from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
 
 BACKUPS_MAX = 64
 """The maximum number of cells for which a node stores a backup."""
+SENT_BYTES_MAX = 8 * 2**20
+"""The maximum of bytes of summaries that are sent at once; the rest follows."""
 
 ActivateBackup = Callable[[CellId, CellId, CellState, int, bool], None]
 """Merges a stored backup. Arguments: the key cell, the cell that sent the backup, the state, the
@@ -60,6 +62,8 @@ class _SentBackup:
     sent_us: int
     total: int = 0
     """The number of objects and subscriptions of the cell."""
+    is_complete: bool = True
+    """Whether the cell has no more records than were sent."""
     records: set[Hashable] = field(default_factory=set)
 
 
@@ -180,15 +184,29 @@ class CellBackups:
             backup = self._sent_backups[key_cell] = _SentBackup(
                 proxy, now_us - self._config.refresh_us
             )
-        records = [
-            entry
-            for entry in self._proxied_cells.records_of(key_cell, now_us)
-            if entry[0] != "replicated"
-        ]
-        backup.total = sum(field_name in ("objects", "subscriptions") for field_name, _ in records)
-        missing = [entry for entry in records if _record_id(*entry) not in backup.records]
+        missing = self._missing_records(key_cell, backup, now_us)
         if missing or now_us - backup.sent_us >= self._config.refresh_us:
             self._send_records(key_cell, backup, missing, now_us)
+
+    def _missing_records(
+        self, key_cell: CellId, backup: _SentBackup, now_us: int
+    ) -> list[tuple[str, object]]:
+        """The records that a backup lacks, as many as are sent at once; counts all records."""
+        missing: list[tuple[str, object]] = []
+        backup.total, backup.is_complete = 0, True
+        bytes_left = SENT_BYTES_MAX
+        for field_name, record in self._proxied_cells.records_of(key_cell, now_us):
+            if field_name == "replicated":
+                continue
+            backup.total += field_name in ("objects", "subscriptions")
+            if _record_id(field_name, record) in backup.records:
+                continue
+            if bytes_left > 0:
+                missing.append((field_name, record))
+                bytes_left -= _summary_bytes(record)
+            else:
+                backup.is_complete = False
+        return missing
 
     def _send_records(
         self, key_cell: CellId, backup: _SentBackup, missing: StateRecords, now_us: int
@@ -200,7 +218,7 @@ class CellBackups:
         def send_next(now_us: int) -> None:
             part = parts.pop(0)
             self.parts_sent += 1
-            total = 0 if parts else backup.total
+            total = 0 if parts or not backup.is_complete else backup.total
             request = BackupState(self._requests.next_id(), key_cell, total, part)
             self._requests.send_requests(
                 {Destination(backup.proxy): request}, now_us, partial(on_part_sent, part)
@@ -218,6 +236,8 @@ class CellBackups:
                 send_next(now_us)
             else:
                 self._sending.discard(key_cell)
+                if not backup.is_complete:
+                    self.mark_changed(now_us)
 
         send_next(now_us)
 
@@ -306,6 +326,10 @@ def _record_id(field_name: str, record: object) -> Hashable:
     if isinstance(record, TombstoneRecord):
         return field_name, record.key
     return record if isinstance(record, CellSubscription) else None
+
+
+def _summary_bytes(record: object) -> int:
+    return len(record.metadata.summary) if isinstance(record, IndexedMetadata) else 0
 
 
 def _record_ids(state: CellState) -> set[Hashable]:

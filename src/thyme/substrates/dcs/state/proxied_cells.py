@@ -118,11 +118,11 @@ class ProxiedCells:
             (field_name, tombstone) for tombstone in tombstones if tombstone.removed_us >= since_us
         )
 
-    def objects_of(self, key_cell: CellId) -> list[IndexedMetadata]:
-        """The objects with a tag of the given key cell."""
-        objects = self._index.all_metadata()
-        found = [metadata for metadata in objects if key_cell in self._key_cells_of(metadata)]
-        return list(map(self._index.with_replication_list, found))
+    def objects_of(self, key_cell: CellId) -> Iterator[IndexedMetadata]:
+        """The objects with a tag of the given key cell; one at a time, since they may be many."""
+        for metadata in self._index.all_metadata():
+            if key_cell in self._key_cells_of(metadata):
+                yield self._index.with_replication_list(metadata)
 
     def subscriptions_of(self, key_cell: CellId) -> list[CellSubscription]:
         """The subscriptions made at a key cell, with the conjunctions that may be keyed to it."""
