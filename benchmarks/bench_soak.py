@@ -35,7 +35,7 @@ def replay(verdict: SoakResult, omitted: Omitted | None = None) -> str:
     return (
         f"./run bench soak --seeds 1 --first {verdict.seed} "
         f"--substrate {verdict.substrate} --profile {verdict.profile} "
-        f"--medium {verdict.medium}{without}"
+        f"--medium {verdict.medium}{' --hostile' * bool(verdict.hostile_messages)}{without}"
     )
 
 

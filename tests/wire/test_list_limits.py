@@ -13,10 +13,14 @@ from tests.builders import photo
 from thyme.model.errors import DecodeError
 from thyme.model.ids import SubscriptionId
 from thyme.model.subscriptions import Conjunction, SubscriptionRecord
+from thyme.model.time_frames import ALWAYS
 from thyme.protocol.messages.cells import CellState
 from thyme.protocol.messages.common import MESSAGE_TYPES, RouteUpdate
 from thyme.protocol.messages.list_limits import ITEMS_MAX, PART_RECORDS_MAX, RECORDS_MAX
-from thyme.protocol.messages.replies import PastMatches
+from thyme.protocol.messages.replies import Page, PastMatches
+from thyme.query.query import Query
+from thyme.storage.store import MemoryStore
+from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.wire.codec import decode, encode
 
 CHECKED_THEMSELVES = {Conjunction, SubscriptionRecord, type(photo(1))}
@@ -72,3 +76,15 @@ def test_b5_a_list_that_is_too_long_is_refused_before_its_elements_are_read() ->
         decode(whole[:at] + bytes(len(whole) - at))  # what follows is no record
 
     assert "length" in str(refused.value)
+
+
+def test_m16_a_search_for_up_to_a_thousand_objects_is_one_page_that_can_be_read() -> None:
+    broker = Broker(MemoryStore(), BrokerConfig(), 0)
+    for number in range(RECORDS_MAX):
+        item = photo(number, at_us=number)
+        broker.insert(item, item.owner, b"", RECORDS_MAX)
+
+    page = broker.read_page(Query("goal").conjunctions, ALWAYS, 1_000, None, RECORDS_MAX)
+
+    assert (len(page.items), page.more) == (1_000, False)
+    assert decode(encode(Page(1, page.total, page.items, page.more)))

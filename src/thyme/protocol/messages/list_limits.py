@@ -12,8 +12,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-RECORDS_MAX = 256
-"""Maximum number of signed records in a list: each may cost a verification of 50 microseconds."""
+RECORDS_MAX = 1_000
+"""Maximum number of signed records in a list, as many as a page has; each may need a verification,
+which takes 40 microseconds."""
 PART_RECORDS_MAX = 64
 """Maximum number of records of each kind in a part of the state of a cell."""
 ITEMS_MAX = 16_384
