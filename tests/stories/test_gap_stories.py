@@ -293,7 +293,6 @@ def test_m34_caught_up_is_said_when_the_missed_objects_were_emitted(substrate: s
     world = World(substrate)
     sid = world.subscribe(ALICE)
     before = world.publish(3, 0.2)
-    world.run(1)
     for oid in before:
         key = Key(ObjectId(oid), BOB)
         world.network.send_request(ALICE, MarkConsumed(sid=sid, key=key))
