@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.substrates.dcs.network import STREET, DcsNetwork, tag_in
 from tests.substrates.dcs.robust.test_reannounce import RENEWED_S, RENEWING
+from thyme.model.ids import Key
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages.requests import DeleteObject
@@ -80,3 +81,34 @@ def test_what_was_deleted_survives_a_restart() -> None:
     net.run(RENEWED_S)
 
     assert [packet.message.key for name, packet in net.messages(DeleteObject) if name == "ann"]
+
+
+def fail_in_the_middle_of_a_delete(net: DcsNetwork) -> Key:
+    """The owner fails before the cell of the tag, which is back by then, has answered."""
+    key = net.insert("ann", "photo", tag_in(4))
+    for name in ("cat", "col"):
+        net.go(name)
+    assert net.ask("ann", asked.Delete(request_id=99, key=key), 1) is None
+    net.go("ann")
+    for name in ("cat", "col", "ann"):
+        net.come(name)
+    net.run(6)
+    assert net.indexing("photo") == {"cat", "col"}
+    return key
+
+
+def test_d15_a_delete_goes_on_after_its_owner_failed_in_the_middle() -> None:
+    net = DcsNetwork(STREET, config=RENEWING)
+    fail_in_the_middle_of_a_delete(net)
+    net.run(RENEWED_S)
+    assert net.indexing("photo") == set()
+
+
+def test_d15_a_delete_that_was_not_answered_is_not_taken_for_done_after_a_restart() -> None:
+    net = DcsNetwork(STREET)
+    key = fail_in_the_middle_of_a_delete(net)
+    net.finish("ann", asked.Delete, key=key)
+    assert net.indexing("photo") == set()
+    net.sent.clear()
+    net.finish("ann", asked.Delete, key=key)
+    assert not list(net.messages(DeleteObject))

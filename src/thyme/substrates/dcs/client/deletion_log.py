@@ -2,7 +2,8 @@
 
 A cell does not know of a delete if it took over from an outdated backup, or if it was out of reach
 when its proxy received the delete. After topology changes, `reannounce` repeats the deletes in this
-log. Entry point: `DeletionLog`.
+log. A delete that not all of its cells have answered is remembered until they have, also across
+restarts: `PendingDeletes`. Entry points: `DeletionLog`, `PendingDeletes`.
 Clauses: D15, B1, B2.
 """
 
@@ -36,6 +37,32 @@ class Deletion(msgspec.Struct, frozen=True, array_like=True):
 
 
 DELETIONS = RecordTable("deletion", Deletion)
+PENDING_DELETES = RecordTable("pending delete", Deletion)
+_PENDING_DELETES_MAX = 10_000
+
+
+class PendingDeletes:
+    """The deletes of one node that some cell did not answer yet, oldest first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pending = {Key.parse(key): pending for key, pending in store.load(PENDING_DELETES)}
+
+    def get(self, key: Key) -> Deletion | None:
+        """Returns a pending delete."""
+        return self._pending.get(key)
+
+    def add(self, key: Key, deletion: Deletion) -> None:
+        """Remembers a delete until `remove`; the oldest makes room if there are too many."""
+        self._pending[key] = deletion
+        self._store.put(PENDING_DELETES, str(key), deletion)
+        if len(self._pending) > _PENDING_DELETES_MAX:
+            self.remove(next(iter(self._pending)))
+
+    def remove(self, key: Key) -> None:
+        """Forgets a delete that all cells have answered."""
+        if self._pending.pop(key, None) is not None:
+            self._store.remove(PENDING_DELETES, str(key))
 
 
 class DeletionLog:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from thyme.model.bounded import BoundedDict
 from thyme.model.errors import (
     NotFoundError,
     OperationError,
@@ -34,6 +33,7 @@ from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, 
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
+from thyme.substrates.dcs.client.deletion_log import Deletion, PendingDeletes
 from thyme.substrates.dcs.client.insert_pacing import InsertPacer
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.replica_announcements import Announcer, tag_cells
@@ -45,8 +45,6 @@ from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 WhenAcknowledged = Callable[[Callable[[int], None], int], None]
 """Calls a function once enough nodes have acknowledged a broadcast: at once, or later."""
 _LOOKUP_CELLS_MAX = 16
-_PENDING_DELETES_MAX = 10_000
-"""How many deletes that some cell did not answer are remembered for the next attempt."""
 _STATE_PRIORITY = (THERE, DELETED, EXPIRED, EVICTED, UNKNOWN)
 """Which state of a key is reported if cells answer differently: the first of these."""
 
@@ -86,7 +84,7 @@ class DcsObjectClient:
         self.insert_pacer = None if pacing is None else InsertPacer(context.outbox, pacing)
         self._durable_store = context.store.durable
         self._deletion_log = context.deletion_log
-        self._pending_deletes: BoundedDict[Key, StoredReplica] = BoundedDict(_PENDING_DELETES_MAX)
+        self._pending_deletes = PendingDeletes(context.store)
 
     def guarantees(self) -> Guarantees:
         """The guarantees that this node can give for an insert now: a copy for each node of its
@@ -228,22 +226,19 @@ class DcsObjectClient:
 
     def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
         """Has the metadata and the active replicas removed from their cells (D15)."""
-        stored = self._pending_deletes.get(key) or self._replicas.get(key)
-        if stored is None or stored.role is not ReplicaRole.OWN:
-            if self._replicas.removal_reason(key) == DELETED:
-                on_result(Ok(None), now_us)
-            else:
-                state = self._replicas.removal_reason(key) or UNKNOWN
-                detail = f"this node has no object {key} ({state})"
-                on_result(Failure(NotFoundError.code, detail), now_us)
+        cells = self._cells_to_delete(key)
+        if cells is None:
+            state = self._replicas.removal_reason(key) or UNKNOWN
+            missing = Failure(NotFoundError.code, f"this node has no object {key} ({state})")
+            on_result(Ok(None) if state == DELETED else missing, now_us)
             return
-        self._pending_deletes[key] = stored
-        active_cells = [replica.cell for replica in stored.active]
-        cells = dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells])
+        self._pending_deletes.add(key, Deletion(cells, now_us))
+        if self._deletion_log is not None:
+            self._deletion_log.add(key, cells, now_us)  # repeats it also if this node restarts
 
         def on_replies(result: Result[Replies], now_us: int) -> None:
             if isinstance(result, Ok):
-                self._pending_deletes.pop(key, None)
+                self._pending_deletes.remove(key)
                 if self._deletion_log is not None:
                     self._deletion_log.add(key, cells, now_us)
                 self._replicas.remove_with_tombstone(key, DELETED, now_us)
@@ -252,6 +247,17 @@ class DcsObjectClient:
         request = DeleteObject(self._requests.next_id(), key)
         requests = dict.fromkeys(map(Destination, cells), request)
         self._requests.send_requests(requests, now_us, on_replies)
+
+    def _cells_to_delete(self, key: Key) -> tuple[CellId, ...] | None:
+        """The cells that must know that an own object is deleted; None if there is no such object,
+        or if all of them know already."""
+        if (pending := self._pending_deletes.get(key)) is not None:
+            return pending.cells
+        stored = self._replicas.get(key)
+        if stored is None or stored.role is not ReplicaRole.OWN:
+            return None
+        active_cells = [replica.cell for replica in stored.active]
+        return tuple(dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells]))
 
     def retrieve(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         self._retriever.start(metadata, now_us, on_result)
