@@ -63,11 +63,16 @@ def test_m24_worlds_of_dcs_come_out_clean(seed: int, profile: Profile) -> None:
     assert run_soak(seed, Substrate.DCS, profile).violations == ()
 
 
-@pytest.mark.parametrize("seed", [70287, 80232, 80340, 80384, 80472])
+@pytest.mark.parametrize("seed", [70287, 80232, 80340, 80384, 80472, 2369915])
 def test_d27_worlds_in_which_an_object_was_lost_while_it_had_replicas(seed: int) -> None:
     """In 80472, nobody told of an object that its owner had lost and got back; in 80340, nodes of a
-    cell listed different replicas."""
+    cell listed different replicas; in 2369915, a cell acknowledged its own backup."""
     assert run_soak(seed, Substrate.DCS, Profile.ROBUST).violations == ()
+
+
+def test_d15_a_world_in_which_a_delete_was_interrupted() -> None:
+    """Its owner failed, and took the delete for done when it was asked again."""
+    assert run_soak(8100089, Substrate.DCS, Profile.ROBUST).violations == ()
 
 
 @pytest.mark.parametrize("substrate", [Substrate.ES, Substrate.LS, Substrate.DCS])

@@ -76,6 +76,31 @@ def test_m35_a_large_backup_is_sent_in_rounds(monkeypatch: pytest.MonkeyPatch) -
     assert len(net.found("ann", tag_in(4))) == 6
 
 
+def test_b1_a_node_that_comes_back_without_the_backup_gets_it_at_once() -> None:
+    """It was not away for long enough to be missed, and the next refresh is far."""
+    net = DcsNetwork({name: LONE[name] for name in ("bea", "cat")}, config=SAFE)
+    net.insert("bea", "photo", tag_in(4))
+    net.run(3)
+    net.go("bea")
+    net.come("bea")
+    net.run(7)
+    net.go("cat")
+    net.run(6)
+
+    assert net.found("bea", tag_in(4)) == {"photo"}
+
+
+def test_b1_a_cell_does_not_take_itself_for_the_keeper_of_its_backup() -> None:
+    """The message to the cell that should keep it comes back while that cell is empty."""
+    net = DcsNetwork({name: LONE[name] for name in ("bea", "cat")}, config=SAFE)
+    net.go("bea")
+    net.insert("cat", "photo", tag_in(4))
+    net.run(8)
+    kept = backups_of(net, "cat")._sent_backups
+
+    assert all(not backup.records for backup in kept.values())
+
+
 def test_b1_without_it_they_are_lost() -> None:
     """The profile of the documents: nobody else has them."""
     net = DcsNetwork(LONE)

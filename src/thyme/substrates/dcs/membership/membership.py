@@ -217,6 +217,8 @@ class CellMembership:
             self.reannouncer.on_change_stamp(beacon.payload[DIGEST_BYTES:], now_us)
         if beacon.serving:
             self.state_transfer.on_cell_seen(beacon.cell, now_us)
+        elif self.backups is not None:
+            self.backups.on_node_joining(beacon.cell, now_us)
 
     def before_cell_message(self, delivery: Delivery, now_us: int) -> None:
         """Prepares for a message to this cell or to a cell whose proxy it is: activates a backup,

@@ -78,6 +78,9 @@ class _StoredBackup:
     object_tombstones: dict[str, TombstoneRecord] = field(default_factory=dict)
     subscription_tombstones: dict[str, TombstoneRecord] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self.objects) + len(self.subscriptions)
+
     def add(self, state: CellState) -> None:
         """Adds records; tombstones remove the records they name (D15)."""
         for indexed in state.objects:
@@ -188,6 +191,13 @@ class CellBackups:
         if missing or now_us - backup.sent_us >= self._config.refresh_us:
             self._send_records(key_cell, backup, missing, now_us)
 
+    def _has_no_backup(self) -> bool:
+        """Whether another cell could store the backup of this cell, and none was sent to it."""
+        cell = self._routing.cell
+        if cell in self._sent_backups or cell in self._sending:
+            return False
+        return self._routing.proxy_of(cell, exclude_own=True) is not None
+
     def _missing_records(
         self, key_cell: CellId, backup: _SentBackup, now_us: int
     ) -> list[tuple[str, object]]:
@@ -249,20 +259,30 @@ class CellBackups:
         if backup.proxy == cell:
             backup.records.update(_record_ids(state))
 
+    def on_node_joining(self, cell: CellId, now_us: int) -> None:
+        """Handles a node that begins to serve a cell. If nobody else serves it, the backups that
+        were sent to this cell are gone, as they are not stored on disk, and are sent again."""
+        lost = [key_cell for key_cell, sent in self._sent_backups.items() if sent.proxy == cell]
+        if lost and not self._routing.nodes_in(cell):
+            for key_cell in lost:
+                del self._sent_backups[key_cell]
+            self.mark_changed(now_us)
+
     # Storing backups
 
     def on_backup_state(self, delivery: Delivery, message: BackupState, now_us: int) -> None:
         """Stores a backup for another cell; refuses it if records are missing, so that the sender
-        sends all of them."""
-        if message.cell != self._routing.cell:
+        sends all of them, or if it came back because the cell that should store it is empty."""
+        detail = None
+        if message.cell == self._routing.cell:
+            detail = f"cell {message.cell} does not store its own backup"
+        else:
             self.store_backup(message.cell, delivery.origin_cell, message.state, now_us)
-        backup = self._stored_backups.get(message.cell)
+            backup = self._stored_backups.get(message.cell)
+            if backup is not None and len(backup) < message.expected_total:
+                detail = f"backup of cell {message.cell} is not yet complete"
         reply: CellReply = Done(message.request_id)
-        if (
-            backup is not None
-            and len(backup.objects) + len(backup.subscriptions) < message.expected_total
-        ):
-            detail = f"backup of cell {message.cell} is not yet complete"
+        if detail is not None:
             reply = Refused(message.request_id, NotFoundError.code, detail)
         self._send_reply(delivery, reply, now_us)
 
@@ -293,9 +313,9 @@ class CellBackups:
             self._is_small_cell,
             len(cell_peers) < self._config.nodes_max,
         )
-        if self._is_small_cell and not was_small:
-            self.mark_changed(now_us)  # the cell has just become small enough to need a backup
         first = not any(node < self._node_id for node in cell_peers)
+        if self._is_small_cell and (not was_small or (first and self._has_no_backup())):
+            self.mark_changed(now_us)  # the cell has just become small, or has a proxy again
         populated_cells = None
         for key_cell, backup in list(self._stored_backups.items()):
             proxy = routing.proxy_of(key_cell)
