@@ -50,6 +50,8 @@ class Contender(NamedTuple):
 CONTENDERS: Mapping[str, Contender] = {
     "es": Contender(Substrate.ES, Profile.PAPER),
     "ls": Contender(Substrate.LS, Profile.PAPER),
+    "es-robust": Contender(Substrate.ES, Profile.ROBUST),
+    "ls-robust": Contender(Substrate.LS, Profile.ROBUST),
     "dcs-paper": Contender(Substrate.DCS, Profile.PAPER),
     "dcs-robust": Contender(Substrate.DCS, Profile.ROBUST),
     "dcs-small-objects": Contender(

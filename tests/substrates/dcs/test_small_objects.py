@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
+from thyme.model.ids import ObjectId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
@@ -141,3 +142,14 @@ def test_d28_while_notifications_are_frequent_acknowledgements_wait_longer() -> 
         acks[delay_us] = len(net.messages(cell_wire.NotifyAck))
 
     assert acks[2 * SECOND_US] < acks[0] / 2
+
+
+def test_m35_acknowledgements_of_long_summaries_do_not_wait() -> None:
+    """The window of the sender is in bytes, too, and must not stay full."""
+    net = DcsNetwork(PLACES, config=ROBUST)
+    net.subscribe("dan", tag_in(2))
+    for number in range(5):
+        oid, tags = ObjectId(f"post{number}"), (tag_in(2),)
+        summary = bytes(60_000)
+        net.finish("ann", asked.Insert, 0.05, data=b"x", tags=tags, oid=oid, summary=summary)
+    assert len(net.messages(cell_wire.NotifyAck)) == 1

@@ -158,8 +158,8 @@ class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     where they are acknowledged."""
     busy_ack_delay_us: int = 0
     """How long a subscriber collects acknowledgements of notifications that follow each other
-    within this time, while replies are slow if they are measured; needs `compact_messages`
-    (D28)."""
+    within this time; a quarter of it while replies are measured and not slow. Needs
+    `compact_messages` (D28)."""
     pending_max: int = 1_000
     """The maximum number of sent messages that are remembered, and of notifications that are
     pending."""

@@ -25,6 +25,8 @@ from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 _UNKNOWN_SIDS_MAX = 8
 _ACKS_MAX = 64
 """How many acknowledgements wait at most."""
+_ACK_BYTES_MAX = 2**18
+"""For how many bytes of summaries they wait at most: the sender has a window of four times that."""
 
 
 class AckTimer(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class NotificationReceiver:
         self._waiting_acks: dict[int, Destination] = {}
         """The senders of notifications to acknowledge, by the number of the message."""
         self._acks_due_us: int | None = None
+        self._waiting_bytes = 0
+        """The summaries of notifications to acknowledge."""
 
     def on_notify(self, delivery: Delivery, message: CellNotify, now_us: int) -> None:
         """Handles one notification."""
@@ -64,7 +68,9 @@ class NotificationReceiver:
         self._waiting_acks[delivery.number] = Destination(delivery.origin_cell, delivery.origin)
         delay_us = delivery.ack_delay_us or self._ack_delay_us
         is_probe = not message.items
-        if is_probe or not delay_us or len(self._waiting_acks) >= _ACKS_MAX:
+        self._waiting_bytes += sum(len(item.indexed.metadata.summary) for item in message.items)
+        is_full = len(self._waiting_acks) >= _ACKS_MAX or self._waiting_bytes >= _ACK_BYTES_MAX
+        if is_probe or not delay_us or is_full:
             self.send_acks(now_us)
         elif self._acks_due_us is None or now_us + delay_us < self._acks_due_us:
             self._acks_due_us = now_us + delay_us
@@ -76,6 +82,7 @@ class NotificationReceiver:
         """Sends the waiting acknowledgements in one message to all senders; each of them knows the
         numbers of its own messages."""
         waiting, self._waiting_acks = self._waiting_acks, {}
+        self._waiting_bytes = 0
         if self._acks_due_us is not None:
             self._acks_due_us = None
             self._outbox.cancel_timer(AckTimer())

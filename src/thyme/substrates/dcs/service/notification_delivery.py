@@ -57,6 +57,9 @@ PROBES_MAX = 3
 Recipients = Mapping[tuple[CellId, NodeId], list[SubscriptionId]]
 """The subscribers to notify: cell and node, each with the matching subscriptions."""
 
+_FREE_CHANNEL_DIVISOR = 4
+"""How much shorter frequent acknowledgements wait on a channel that is not slow."""
+
 
 class NotificationDelivery:
     """The notifications of one node that are unacknowledged or undelivered."""
@@ -131,13 +134,16 @@ class NotificationDelivery:
     def _send_matches(
         self, targets: Targets, matches: Matches, now_us: int, gap_us: int | None
     ) -> None:
-        """Sends new notifications; while they are frequent and the channel is slow,
-        acknowledgements may wait (D28)."""
+        """Sends new notifications; while they are frequent, acknowledgements may wait, longer if
+        the channel is slow (D28)."""
         notifications = [
             self._make_notification(key, sids, now_us) for key, sids in matches.items()
         ]
-        frequent = gap_us is not None and gap_us < self._config.busy_ack_delay_us
-        ack_delay_us = self._config.busy_ack_delay_us if frequent and self._is_slow() else 0
+        ack_delay_us = 0
+        if gap_us is not None and gap_us < self._config.busy_ack_delay_us:
+            ack_delay_us = self._config.busy_ack_delay_us
+            if not self._is_slow():
+                ack_delay_us //= _FREE_CHANNEL_DIVISOR
         self._send_notifications(targets, notifications, now_us, ack_delay_us)
 
     def _is_slow(self) -> bool:
