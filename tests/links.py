@@ -13,7 +13,7 @@ from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Input, Node, Received, SendFailed
 from thyme.sim.engine.driver import Driver, Journal
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.storage.store import MemoryStore
 from thyme.wire.codec import decode, encode
 
@@ -33,7 +33,7 @@ class Links:
         self.delays_us: dict[NodeId, int] = {}
         """How much longer messages to a slow node take."""
         self.broadcasts: Counter[NodeId] = Counter()
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self._rng = derive_rng(seed, "links")
         self._driver = Driver(self.kernel, self, journal)
         self._linked: dict[NodeId, dict[NodeId, None]] = {}

@@ -17,7 +17,7 @@ from thyme.protocol.node import Action, AppRequested, Input, Received, Send, Sen
 from thyme.protocol.outbox import Outbox
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
 from thyme.sim.engine.driver import Driver, Journal
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.storage.store import MemoryStore
 from thyme.wire.codec import decode, encode, size_of
 
@@ -75,7 +75,7 @@ class Graph:
         inner_starts_us: int = 0,
         journal: Journal | None = None,
     ) -> None:
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.loss = loss
         self._rng = derive_rng(seed, "graph")
         self._driver = Driver(self.kernel, self, journal)

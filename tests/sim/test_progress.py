@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import count
 
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.progress import RunProgress, run_with_progress
 
 S = 1_000_000
 
 
 def test_s17_a_watched_run_tells_how_far_it_is() -> None:
-    kernel = Kernel(100 * S)
+    kernel = make_kernel(100 * S)
     happened: list[int] = []
     for second in range(35):
         kernel.schedule((100 + second) * S, lambda _: happened.append(kernel.now_us))
@@ -36,7 +36,7 @@ def test_s17_progress_in_words() -> None:
 
 
 def test_s17_it_runs_only_as_far_as_it_is_watched() -> None:
-    kernel = Kernel()
+    kernel = make_kernel()
     stretches = run_with_progress(kernel, 30 * S)
     next(stretches)
     assert kernel.now_us == 10 * S

@@ -24,7 +24,7 @@ from thyme.protocol.app_interface import (
     SubscriptionStarted,
 )
 from thyme.sim.deployment import node_id_for
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.users import BATCH, NEXT_PAGE_US, Attempt, ReceivedNotification, Users
 from thyme.traces.operations import Operation
@@ -39,7 +39,7 @@ class Stage:
     """A network that only records the requests of two users to their devices."""
 
     def __init__(self, *operations: Operation, reaction: RetrieveBehaviour = NO_RETRIEVES) -> None:
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.asked: list[tuple[int, AppRequest]] = []
         self.names = [node_id_for(number) for number in range(3)]  # the last is a server
         self.users = Users(

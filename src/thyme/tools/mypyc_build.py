@@ -1,12 +1,13 @@
 """mypyc build: compiles the modules that take most of the run time to machine code.
 
 Entry points: `compile_modules`, `build_state` and, for `./run`, `main`. Compiled are modules of the
-simulator, the routing, the DCS and encounter nodes, a station's caches and the live link. Compiling
-is optional: without a C compiler the sources run as they are, with the same results, at about half
-the speed. The compiled files are beside the sources; a manifest holds the fingerprint of the
-sources. This module imports nothing of Thyme, so that `./run` can start it as a script before Thyme
-is installed.
-Decision: docs/decisions/0012-compiled-modules.md.
+simulator, the routing, the DCS and encounter nodes, a station's caches and the live link, and the
+simulator's native radio, which is written in C. Compiling is optional: without a C compiler the
+Python sources run as they are, with the same results, at about half the speed (the radio: at a
+tenth). The compiled files are beside the sources; a manifest holds the fingerprint of the sources.
+This module imports nothing of Thyme, so that `./run` can start it as a script before Thyme is
+installed.
+Decisions: docs/decisions/0012-compiled-modules.md, 0064-native-radio.md.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ COMPILED_MODULES = (
     "sim/encounters/network",
     "sim/engine/bitsets",
     "sim/engine/driver",
-    "sim/engine/kernel",
+    "sim/engine/plain_kernel",
     "sim/networks/in_transit",
     "sim/networks/wireless_network",
     "sim/radio/counters",
@@ -79,15 +80,20 @@ COMPILED_MODULES = (
     "transport/send_window",
 )
 """The compiled modules. They form one mypyc group, so they call each other directly."""
+NATIVE_MODULE = "sim/native/radio_core"
+"""The module written in C; its sources are all C files of its folder."""
+NATIVE_FLAGS = ("-O2", "-ffp-contract=off", "-fvisibility=hidden", "-Wall", "-Wextra")
+"""Contracted operations would round differently from the twin in Python."""
 _GROUP = "thyme.compiled"
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 _SETUP = """\
 from mypyc.build import mypycify
-from setuptools import setup
+from setuptools import Extension, setup
 
 # Packages of other extras need not be installed.
 paths = ["--ignore-missing-imports", *{modules!r}]
 extensions = mypycify(paths, opt_level="3", debug_level="0", group_name={group!r})
+extensions.append(Extension({native!r}, {native_sources!r}, extra_compile_args={native_flags!r}))
 setup(name="compiled", packages=[], ext_modules=extensions)
 """
 
@@ -134,7 +140,14 @@ def source_fingerprint(package: Path = PACKAGE) -> str:
     digest = hashlib.sha256(sys.version.encode())
     for module in COMPILED_MODULES:
         digest.update(module.encode() + (package / f"{module}.py").read_bytes())
+    for path in native_sources(package, "[ch]"):
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def native_sources(package: Path = PACKAGE, suffix: str = "c") -> list[Path]:
+    """The C sources of the native module; with the suffix `[ch]`, its header files, too."""
+    return sorted((package / NATIVE_MODULE).parent.glob(f"*.{suffix}"))
 
 
 def remove_compiled(package: Path = PACKAGE) -> None:
@@ -160,7 +173,15 @@ def _build(package: Path, work: Path) -> list[str]:
     """Compiles a copy of the package, copies the compiled files here, and returns their names."""
     shutil.copytree(package, work / "thyme", ignore=shutil.ignore_patterns("__pycache__"))
     modules = [f"thyme/{module}.py" for module in COMPILED_MODULES]
-    (work / "setup.py").write_text(_SETUP.format(modules=modules, group=_GROUP))
+    (work / "setup.py").write_text(
+        _SETUP.format(
+            modules=modules,
+            group=_GROUP,
+            native=f"thyme/{NATIVE_MODULE}".replace("/", "."),
+            native_sources=[str(path.relative_to(work)) for path in native_sources(work / "thyme")],
+            native_flags=[] if sys.platform == "win32" else list(NATIVE_FLAGS),
+        )
+    )
     _run([sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "made"], work)
     made = work / "made" / "thyme"
     files = sorted(made.rglob(f"*{_SUFFIX}"))
@@ -184,7 +205,7 @@ def _run(command: list[str], work: Path) -> None:
 
 def _compiled_files(package: Path) -> list[Path]:
     """The compiled files beside the sources, for this Python version."""
-    paths = [package / f"{module}{_SUFFIX}" for module in COMPILED_MODULES]
+    paths = [package / f"{module}{_SUFFIX}" for module in (*COMPILED_MODULES, NATIVE_MODULE)]
     paths.append(package / f"compiled__mypyc{_SUFFIX}")
     return [path for path in paths if path.exists()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.mobility.paths import Leg, pause_leg, position_at, straight_leg
 from thyme.sim.mobility.walker import PathWalker
 from thyme.sim.radio.link_table import LinkTable
@@ -56,7 +56,7 @@ def test_s6_a_walker_is_never_further_than_a_step_from_where_it_should_be() -> N
         there,
         pause_leg(there.end_us, there.end_us + 10_000_000, (30.0, 40.0)),
     ]
-    kernel = Kernel()
+    kernel = make_kernel()
     links = LinkTable(Phy(), [(0.0, 0.0), (300.0, 0.0)])
     motion = PathWalker(kernel, links, {0: path}, step_m=1.0)
     for at_us in range(0, 35_000_000, 100_000):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thyme.model.errors import OptionError
 from thyme.sim.engine.bitsets import members_of
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.radio.mac_config import MacConfig
 from thyme.sim.radio.modes import MODES, Mode, get_mode, get_modes
 from thyme.sim.radio.phy import ACK_BYTES, Phy, dbm_to_mw, make_phy
@@ -344,7 +344,7 @@ def test_s1_what_no_standard_has_is_refused(standard: str, rate_mbps: float, wor
 @each_mode()
 def test_s1_a_frame_and_its_acknowledgement_go_at_the_rate(mode: Mode) -> None:
     phy = make_phy(*key(mode))
-    kernel = Kernel()
+    kernel = make_kernel()
     heard: list[tuple[list[int], int]] = []
     done: list[tuple[str, int]] = []
     radio = Radio(
@@ -357,9 +357,9 @@ def test_s1_a_frame_and_its_acknowledgement_go_at_the_rate(mode: Mode) -> None:
     )
 
     radio.send(0, 1, 300, "one")
-    kernel.run(until_us=50_000)
+    kernel.run(50_000)
     radio.send(1, BROADCAST, 300, "all")
-    kernel.run(until_us=100_000)
+    kernel.run(100_000)
 
     data_us = AIR_US[key(mode)][3]
     ack_us = AIR_US[key(mode)][0]

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from thyme.sim.engine.bitsets import members_of
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.radio.link_table import LinkTable
 from thyme.sim.radio.mac_config import MacConfig
 from thyme.sim.radio.medium import Medium
@@ -38,7 +38,7 @@ class Bench:
         seed: int = 1,
         config: RadioConfig | None = None,
     ) -> None:
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.received: list[tuple[object, list[int], int]] = []
         self.done: list[tuple[object, str, int]] = []
         self.done_us: list[int] = []

@@ -79,9 +79,9 @@ def limit_memory(memory_max_bytes: int) -> None:
 
 def runs_compiled() -> bool:
     """Whether this process runs the machine code of the simulator rather than its sources."""
-    from thyme.sim.engine import kernel
+    from thyme.sim.engine import driver
 
-    return str(kernel.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+    return str(driver.__file__).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def encode_row(row: dict[str, object]) -> bytes:

@@ -26,7 +26,7 @@ from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.encounters.contacts import ContactSource
 from thyme.sim.encounters.exchange_times import ExchangeTimes
 from thyme.sim.engine.driver import Driver
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.storage.store import Store
 from thyme.wire.codec import size_of
 
@@ -60,7 +60,7 @@ class EncounterNetwork:
     """Nodes, their clock, their contacts, and the messages between them."""
 
     def __init__(self, contacts: ContactSource, times: ExchangeTimes | None = None) -> None:
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.traffic = EncounterTraffic()
         self.contacts_begun = 0
         self._times = times or ExchangeTimes()

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from thyme.model.positions import Position
 from thyme.sim.engine.kernel import Kernel
 from thyme.sim.mobility.paths import Leg
-from thyme.sim.radio.link_table import LinkTable
-from thyme.sim.radio.unit_disk import UnitDiskLinkTable
+from thyme.sim.radio.radio import Links
 
 STEP_M = 1.0
 """The distance after which a node's position is updated."""
@@ -31,7 +30,7 @@ class PathWalker:
     def __init__(
         self,
         kernel: Kernel,
-        links: LinkTable | UnitDiskLinkTable,
+        links: Links,
         paths: Mapping[int, Iterable[Leg]],
         step_m: float = STEP_M,
         on_leg: OnLeg | None = None,

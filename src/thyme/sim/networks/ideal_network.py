@@ -20,7 +20,7 @@ from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.engine.driver import Driver, Journal
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.faults.network_faults import NO_DELAY, NetworkFaults
 from thyme.storage.store import Store
 from thyme.wire.codec import decode, encode
@@ -66,7 +66,7 @@ class IdealNetwork:
         self.conditions = conditions
         self._in_range = in_range
         self.traffic = NetworkTraffic()
-        self.kernel = Kernel(start_us)
+        self.kernel = make_kernel(start_us)
         self.start_us = start_us
         self.faults = NetworkFaults(seed)
         self._rng = derive_rng(seed, "ether")

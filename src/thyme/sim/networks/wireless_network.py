@@ -32,7 +32,7 @@ from thyme.protocol.messages.description import is_perimeter, kind_of, objects_o
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.engine.bitsets import members_of
 from thyme.sim.engine.driver import DrivenNode, Driver, Journal
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.faults.network_faults import NetworkFaults
 from thyme.sim.faults.schedule import Fault
 from thyme.sim.measurement.energy import Phone
@@ -72,7 +72,7 @@ class WirelessNetwork:
     ) -> None:
         config = config or RadioConfig()
         self._wires = wires
-        self.kernel = Kernel(start_us)
+        self.kernel = make_kernel(start_us)
         self.start_us = start_us
         self.faults = NetworkFaults(seed)
         self.traffic = TrafficRecorder(len(positions))

@@ -22,13 +22,17 @@ FRAMES_PER_BATCH = 4096
 class RadioCounters:
     """Counters of all nodes' radios."""
 
-    def __init__(self, duration_us: Callable[[int], int]) -> None:
+    def __init__(self, nodes: int, duration_us: Callable[[int], int]) -> None:
+        self._nodes = nodes
         self._duration_us = duration_us
         self._frame_counts: Counter[tuple[int, str, int]] = Counter()
         self._pending_frames: list[tuple[int, str, int]] = []
         self._received: dict[int, BitSlicedCounter] = {}
-        self.retransmissions: Counter[int] = Counter()
-        """Frames sent again, by node."""
+        self._retransmissions = [0] * nodes
+
+    def count_retransmission(self, source: int) -> None:
+        """Counts a frame sent again by a node."""
+        self._retransmissions[source] += 1
 
     def count_sent(self, source: int, kind: str, size: int) -> None:
         """Counts a frame sent by a node."""
@@ -47,19 +51,23 @@ class RadioCounters:
             counter = self._received[duration_us] = BitSlicedCounter()
         counter.add(nodes)
 
-    def frames_by_node(self) -> Counter[int]:
+    def retransmissions_by_node(self) -> list[int]:
+        """Frames sent again by each node."""
+        return list(self._retransmissions)
+
+    def frames_by_node(self) -> list[int]:
         """Frames sent by each node, of every kind, retransmissions included."""
         return self._sum_by_node(lambda kind, size: 1)
 
-    def bytes_by_node(self) -> Counter[int]:
+    def bytes_by_node(self) -> list[int]:
         """Bytes sent by each node, MAC headers included."""
         return self._sum_by_node(lambda kind, size: size)
 
-    def sending_us_by_node(self) -> Counter[int]:
+    def sending_us_by_node(self) -> list[int]:
         """Time spent sending by each node."""
         return self._sum_by_node(lambda kind, size: self._duration_us(size))
 
-    def frames_by_kind(self) -> Counter[str]:
+    def frames_by_kind(self) -> dict[str, int]:
         """Frames sent by all nodes, by kind."""
         self._flush_sent()
         kinds: Counter[str] = Counter()
@@ -67,17 +75,17 @@ class RadioCounters:
             kinds[kind] += count
         return kinds
 
-    def receiving_us_by_node(self, nodes: int) -> list[int]:
-        """Time spent receiving by each of the first `nodes` nodes."""
-        sums = [0] * nodes
+    def receiving_us_by_node(self) -> list[int]:
+        """Time spent receiving by each node."""
+        sums = [0] * self._nodes
         for duration_us, counter in self._received.items():
-            for number, count in enumerate(counter.counts(nodes)):
+            for number, count in enumerate(counter.counts(self._nodes)):
                 sums[number] += duration_us * count
         return sums
 
-    def _sum_by_node(self, value_of: Callable[[str, int], int]) -> Counter[int]:
+    def _sum_by_node(self, value_of: Callable[[str, int], int]) -> list[int]:
         self._flush_sent()
-        sums: Counter[int] = Counter()
+        sums = [0] * self._nodes
         for (source, kind, size), count in self._frame_counts.items():
             sums[source] += count * value_of(kind, size)
         return sums

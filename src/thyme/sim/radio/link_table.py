@@ -5,7 +5,8 @@ Sets of nodes are bit sets. Most receptions are certain, one way or the other: t
 as sets, which are handled at once, and lists the uncertain ones with their probabilities. For each
 power level, a row has the set of the nodes that receive the sender with at least that power; so a
 few set operations classify receivers as decoding, lost or uncertain under interference. Rows are
-made when first needed and are kept exact while nodes move.
+made when first needed and are kept exact while nodes move. The twin in C, `native/links.c`, has the
+same results.
 Clauses: S2, S5.
 """
 
@@ -15,17 +16,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from thyme.sim.engine.bitsets import members_of
-from thyme.sim.radio.phy import Phy, dbm_to_mw
-from thyme.sim.radio.power_levels import LEVEL_DB, LEVELS, PowerThresholds
+from thyme.sim.radio.link_model import SINR_STEPS_PER_DECADE, LinkModel
+from thyme.sim.radio.phy import Phy
+from thyme.sim.radio.power_levels import LEVELS
 from thyme.sim.radio.reception import ClearReception, ReceptionRow
-
-BUCKETS_PER_REACH = 4
-"""The size of the buckets in which nodes are found by position: this many per reach."""
 
 PAIR_CACHE_NODES_MAX = 150
 """Up to this number of nodes, the effect of each sender on another's header is cached."""
-SINR_STEPS_PER_DECADE = 1_000
-"""The resolution of SINR values: a hundredth of a decibel."""
 
 
 class LinkTable:
@@ -34,15 +31,17 @@ class LinkTable:
     def __init__(self, phy: Phy, positions: Sequence[tuple[float, float]]) -> None:
         self._phy = phy
         self._positions = list(positions)
-        self._noise_mw = dbm_to_mw(phy.noise_dbm)
-        self._preamble_detection_mw = dbm_to_mw(phy.preamble_detection_dbm)
-        self._carrier_sense_mw = dbm_to_mw(phy.carrier_sense_dbm)
-        self._rx_sensitivity_mw = dbm_to_mw(phy.rx_sensitivity_dbm)
-        self._reference_mw = phy.received_mw(1.0)
-        self._square_exponent = -phy.loss_exponent / 2
-        self._reach_m = phy.reach_m(phy.rx_sensitivity_dbm)
-        self._thresholds = PowerThresholds(phy)
-        levels = [dbm_to_mw(phy.rx_sensitivity_dbm + LEVEL_DB * level) for level in range(LEVELS)]
+        model = LinkModel(phy)
+        self._noise_mw = model.noise_mw
+        self._preamble_detection_mw = model.preamble_detection_mw
+        self._carrier_sense_mw = model.carrier_sense_mw
+        self._rx_sensitivity_mw = model.rx_sensitivity_mw
+        self._reference_mw = model.reference_mw
+        self._square_exponent = model.square_exponent
+        self._reach_square = model.reach_square
+        self._level_scale = model.level_scale
+        self._thresholds = model.thresholds
+        levels = model.levels_mw
         self._levels_mw = sorted(
             {*levels, self._preamble_detection_mw, self._carrier_sense_mw}, reverse=True
         )
@@ -54,8 +53,8 @@ class LinkTable:
         self._header_bit_cache: dict[int, float] = {}
         self._payload_bit_cache: dict[int, float] = {}
         self._rows: list[ReceptionRow | None] = [None] * len(self._positions)
-        self._bucket_m = self._reach_m / BUCKETS_PER_REACH
-        self._bucket_offsets = _offsets_within(BUCKETS_PER_REACH)
+        self._bucket_m = model.bucket_m
+        self._bucket_offsets = model.bucket_offsets
         self._buckets: dict[tuple[int, int], list[int]] = {}
         for number, position in enumerate(self._positions):
             self._buckets.setdefault(self._bucket_of(position), []).append(number)
@@ -303,7 +302,7 @@ class LinkTable:
         """The highest power level that a power reaches; −1 for none."""
         if power_mw < self._rx_sensitivity_mw:
             return -1
-        steps = 10 / LEVEL_DB * math.log10(power_mw / self._rx_sensitivity_mw)
+        steps = self._level_scale * math.log10(power_mw / self._rx_sensitivity_mw)
         return min(LEVELS - 1, int(steps))
 
     def _update_levels(self, levels: list[int], bit: int, before: int, after: int) -> None:
@@ -323,7 +322,7 @@ class LinkTable:
         reference_mw, square_exponent, reach_square = (
             self._reference_mw,
             self._square_exponent,
-            self._reach_m**2,
+            self._reach_square,
         )
         column, line = self._bucket_of(here)
         buckets = self._buckets
@@ -366,14 +365,3 @@ class LinkTable:
         for number in numbers:
             octets[number >> 3] |= 1 << (number & 7)
         return int.from_bytes(octets, "little")
-
-
-def _offsets_within(reach: int) -> list[tuple[int, int]]:
-    """The offsets of the buckets that may hold a node within a reach, given in buckets."""
-    steps = range(-reach - 1, reach + 2)
-    return [
-        (dx, dy)
-        for dx in steps
-        for dy in steps
-        if max(0, abs(dx) - 1) ** 2 + max(0, abs(dy) - 1) ** 2 <= reach**2
-    ]

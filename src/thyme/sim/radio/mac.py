@@ -4,7 +4,8 @@ Entry points: `Dcf.send` and `Dcf.set_power`. A station with a frame waits for D
 back-off, which counts down only while the medium is idle. Receivers acknowledge unicast frames; a
 sender without an acknowledgement sends again with a larger contention window. There is no event per
 slot: the countdown is computed when the medium becomes busy or idle for a waiting station. `medium`
-decides about reception, `station` holds the state of each station.
+decides about reception, `station` holds the state of each station. The twin in C, `native/mac.c`,
+has the same results.
 Clauses: S1, S4.
 """
 
@@ -21,7 +22,7 @@ from thyme.sim.radio.counters import RadioCounters
 from thyme.sim.radio.mac_config import MacConfig
 from thyme.sim.radio.medium import Medium, Transmission
 from thyme.sim.radio.phy import ACK_BYTES, CTS_BYTES, RTS_BYTES, Phy
-from thyme.sim.radio.station import BROADCAST, Frame, Station
+from thyme.sim.radio.station import BROADCAST, Frame, QueuedFrame, Station
 
 _CW_MAX: Final = 1023
 """The maximum contention window."""
@@ -62,12 +63,14 @@ class Dcf:
         """The transmissions that ended within the last EIFS."""
         self._in_backoff = 0
         """The stations in back-off, counting down or frozen, as a bit set."""
-        self.counters = RadioCounters(phy.duration_us)
+        self.counters = RadioCounters(nodes, phy.duration_us)
 
     def send(self, source: int, to: int, payload_bytes: int, token: object) -> None:
         """Queues a frame; `on_done` gets its outcome: sent, exceeded, full, stale or off."""
+        if not BROADCAST <= to < len(self._stations):
+            raise IndexError(f"there is no node {to}")
         station = self._stations[source]
-        frame = Frame(station, to, payload_bytes, self._kernel.now_us, token)
+        frame = QueuedFrame(station, to, payload_bytes, self._kernel.now_us, token)
         queue = station.queue
         if len(queue) >= self._config.queue_max:
             self._on_done(frame, "full")
@@ -85,7 +88,8 @@ class Dcf:
         self._medium.off |= bit
         self._in_backoff &= ~bit
         station = self._stations[number]
-        lost, self._stations[number] = station.queue, Station(number, self._cw_min)
+        lost, station.queue = station.queue, deque()
+        self._stations[number] = Station(number, self._cw_min)
         station.generation += 1
         station.off = True
         for frame in lost:
@@ -249,18 +253,19 @@ class Dcf:
         if generation != station.generation or station.transmit_at_us is None:
             return
         station.transmit_at_us = None
+        station.sending = True  # so that a send meanwhile does not contend for the medium
         frame = station.queue[0]
         if frame.queued_us < self._kernel.now_us - self._config.lifetime_us:
             fresh = self._first_fresh_frame(station)
             if fresh is None:
+                station.sending = False
                 return
             frame = fresh
         if self._in_backoff & station.bit:
             self._in_backoff ^= station.bit
-        station.sending = True
         frame.transmissions += 1
         if frame.transmissions > 1:
-            self.counters.retransmissions[station.number] += 1
+            self.counters.count_retransmission(station.number)
         if frame.to == BROADCAST:
             self._start_transmission(
                 station.number, frame.bytes, "broadcast", frame, self._on_data_end
@@ -270,7 +275,7 @@ class Dcf:
         else:
             self._send_unicast(frame)
 
-    def _send_unicast(self, frame: Frame) -> None:
+    def _send_unicast(self, frame: QueuedFrame) -> None:
         self._start_transmission(
             frame.station.number, frame.bytes, "unicast", frame, self._on_data_end
         )
@@ -290,7 +295,7 @@ class Dcf:
                 self._kernel.now_us + self._ack_timeout_us, self._on_missing_response, frame.station
             )
 
-    def _send_cts(self, frame: Frame) -> None:
+    def _send_cts(self, frame: QueuedFrame) -> None:
         if self._medium.off >> frame.to & 1:
             self._on_missing_response(frame.station)
         else:
@@ -307,24 +312,24 @@ class Dcf:
         else:
             self._on_missing_response(station)
 
-    def _data_and_ack_us(self, frame: Frame) -> int:
+    def _data_and_ack_us(self, frame: QueuedFrame) -> int:
         """The air time of a frame and of its acknowledgement."""
         return self._phy.duration_us(frame.bytes) + self._ack_us
 
-    def _end_transmission(self, tx: Transmission) -> tuple[Frame, int]:
+    def _end_transmission(self, tx: Transmission) -> tuple[QueuedFrame, int]:
         """Ends a transmission; returns its frame and the stations that decoded it."""
         decoded = self._medium.end_transmission(tx)
         self.counters.count_received(
             tx.locked | tx.maybe_locked & tx.clear.header_likely, tx.end_us - tx.start_us
         )
-        frame: Frame = tx.token
+        frame: QueuedFrame = tx.token
         return frame, decoded
 
     def _set_nav(self, for_us: int, stations: int) -> None:
         """Sets the NAV of the stations that decoded a frame."""
         self._nav_entries.append((self._kernel.now_us + for_us, stations))
 
-    def _first_fresh_frame(self, station: Station) -> Frame | None:
+    def _first_fresh_frame(self, station: Station) -> QueuedFrame | None:
         """The first frame in the queue that is not stale; drops the stale ones before it."""
         oldest_us = self._kernel.now_us - self._config.lifetime_us
         while station.queue and station.queue[0].queued_us < oldest_us:
@@ -336,7 +341,7 @@ class Dcf:
         source: int,
         size: int,
         kind: str,
-        frame: Frame,
+        frame: QueuedFrame,
         on_end: Callable[[Transmission], None],
     ) -> None:
         now_us = self._kernel.now_us
@@ -375,7 +380,7 @@ class Dcf:
                 now_us + self._ack_timeout_us, self._on_missing_response, frame.station
             )
 
-    def _send_ack(self, frame: Frame) -> None:
+    def _send_ack(self, frame: QueuedFrame) -> None:
         if self._medium.off >> frame.to & 1:
             self._on_missing_response(frame.station)
             return

@@ -6,6 +6,7 @@ nodes that also decode its payload receive it. Overlapping frames interfere at t
 are in reach of both. A node locked on to one frame does not receive the next one (no capture); of
 preambles that start together, the strongest wins. The lock-on draws of a frame are made when it
 ends, unless another frame overlaps it before. `link_table` has the powers and probabilities.
+The twin in C, `native/medium.c`, has the same results.
 Clauses: S1, S2, S5.
 """
 

@@ -1,19 +1,44 @@
 """Station: the MAC state of each node, and the frames in its queue.
 
-Entry points: `Station` and `Frame`. `mac` has the rules for access to the medium.
+Entry points: `Station` and `QueuedFrame`. `mac` has the rules for access to the medium.
 Clauses: S1, S4.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from thyme.sim.radio.phy import OVERHEAD_BYTES
 
 BROADCAST = -1
 
 
-class Frame:
+class Frame(Protocol):
+    """A frame, as the layer above the MAC sees it."""
+
+    @property
+    def to(self) -> int:
+        """The destination, or `BROADCAST`."""
+        ...
+
+    @property
+    def token(self) -> object:
+        """The value that was given with the frame."""
+        ...
+
+    @property
+    def queued_us(self) -> int:
+        """The instant of the send."""
+        ...
+
+    @property
+    def transmissions(self) -> int:
+        """The number of transmissions so far."""
+        ...
+
+
+class QueuedFrame:
     """A frame to be sent, with the number of its transmissions so far."""
 
     __slots__ = ("bytes", "queued_us", "station", "to", "token", "transmissions")
@@ -51,7 +76,7 @@ class Station:
     def __init__(self, number: int, cw: int) -> None:
         self.number = number
         self.bit = 1 << number
-        self.queue: deque[Frame] = deque()
+        self.queue: deque[QueuedFrame] = deque()
         self.cw = cw
         self.failures = 0
         """How often the contention window has grown since it was at its minimum."""

@@ -16,7 +16,7 @@ import msgspec
 
 from thyme.model.rng import derive_rng
 from thyme.sim.engine.bitsets import members_of
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.radio.radio import BROADCAST, Frame, Radio, RadioConfig
 from thyme.sim.validation.raw_replay import RawSend, replay_sends
 
@@ -61,7 +61,7 @@ class _ChainTrial:
     ) -> None:
         self._payload_bytes = payload_bytes
         self._per_second = per_second
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.radio = Radio(
             self.kernel,
             [(CHAIN_SPACING_M * number, 0.0) for number in range(CHAIN_NODES)],
@@ -130,7 +130,7 @@ class _BroadcastReplies:
         self._unicast = unicast
         self._jitter_us = jitter_us
         self._rng = derive_rng(seed, "replies", "jitter")
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.radio = Radio(
             self.kernel,
             positions,
@@ -215,7 +215,7 @@ def broadcast_delivery_curve(
         if number + 1 < count:
             kernel.schedule(kernel.now_us + LINK_SEND_EVERY_US, send, number + 1)
 
-    kernel = Kernel()
+    kernel = make_kernel()
     radio = Radio(
         kernel,
         [(0.0, 0.0), *around],

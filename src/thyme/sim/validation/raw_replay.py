@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.kernel import make_kernel
 from thyme.sim.radio.radio import Frame, Radio, RadioConfig
 
 QUIET_US = 1_000_000
@@ -80,7 +80,7 @@ class _Replay:
     ) -> None:
         self._sends = sorted(sends, key=lambda send: send.at_us)
         self.results = [SendResult(send.id) for send in self._sends]
-        self.kernel = Kernel()
+        self.kernel = make_kernel()
         self.radio = Radio(
             self.kernel,
             positions,
