@@ -105,7 +105,7 @@ class LiveMap:
             return {}
         found: dict[str, str] = {}
         for role in ReplicaRole:
-            for stored in inner.replicas.with_role(role):
+            for stored in inner.replicas.brief_with_role(role):
                 if len(found) == REPLICAS_MAX:
                     return found
                 found[stored.metadata.oid] = role.value

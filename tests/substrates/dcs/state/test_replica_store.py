@@ -6,15 +6,17 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import ALICE, BOB, key, photo
 from tests.substrates.dcs.components import CELL, a_replica_store
 from thyme.model.errors import NotFoundError, RejectedError
+from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import DELETED
-from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
+from thyme.substrates.dcs.state.replica_store import COMPLETE_MAX, ReplicaRole, StoredReplica
 
 
 def a_replica(number: int, role: ReplicaRole, data: bytes = b"12345") -> StoredReplica:
@@ -142,3 +144,44 @@ def test_m35_long_summaries_are_not_kept_in_memory(tmp_path: Path) -> None:
     again = a_replica_store(SqliteStore(tmp_path / "w.thyme")).get(key(2))
     assert again is not None
     assert again.metadata == metadata[1]
+
+
+def test_m35_old_objects_are_kept_in_brief_and_read_from_the_file_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "w.thyme")
+    replicas = a_replica_store(store)
+    count, old = COMPLETE_MAX + 500, 400
+    proof = bytes(range(200))
+
+    def an_object(number: int) -> Metadata:
+        plain = photo(number, at_us=number, data=b"x", summary=b"a summary")
+        return replace(plain, digest_and_proof=plain.digest + proof)
+
+    for number in range(count):
+        stored = StoredReplica(an_object(number), ReplicaRole.OWN, (Replica(CELL),))
+        replicas.add_replica(stored, b"x", 10)
+    store.commit()
+
+    brief = list(replicas.brief_with_role(ReplicaRole.OWN))
+    assert len(brief) == count
+    assert [each.metadata.proof for each in brief[:old]] == [b""] * old
+    assert [each.metadata.summary for each in brief[:old]] == [b""] * old
+    assert all(each.active is brief[0].active for each in brief[:old])
+    assert brief[-1].metadata == an_object(count - 1)
+    assert [each.metadata for each in replicas.with_role(ReplicaRole.OWN)] == [
+        an_object(number) for number in range(count)
+    ]
+    changed = replace(an_object(0), summary=b"another")
+    with pytest.raises(RejectedError, match="an object never changes"):
+        replicas.add_replica(StoredReplica(changed, ReplicaRole.OWN), b"x", 10)
+    replicas.set_holders(key(0), (Replica(CELL, BOB),))
+    replicas.remove_with_tombstone(key(1), DELETED, 11)
+    replicas.check()
+    store.commit()
+    store.close()
+    again = a_replica_store(SqliteStore(tmp_path / "w.thyme"))
+    first = again.get(key(0))
+    assert first == StoredReplica(an_object(0), ReplicaRole.OWN, (Replica(CELL, BOB),))
+    assert again.get(key(1)) is None
+    assert again.cell_wide_digest.total == replicas.cell_wide_digest.total

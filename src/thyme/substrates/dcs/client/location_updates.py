@@ -101,19 +101,19 @@ class LocationUpdater:
         """The objects to be retrieved from this node itself: passive replicas, and own objects
         whose active replica is not its current cell (D21)."""
         here = Replica(self._routing.cell)
-        for stored in self._replicas.with_role(ReplicaRole.PASSIVE):
+        for stored in self._replicas.brief_with_role(ReplicaRole.PASSIVE):
             yield stored.metadata
-        for stored in self._replicas.with_role(ReplicaRole.OWN):
+        for stored in self._replicas.brief_with_role(ReplicaRole.OWN):
             if here not in stored.active:
                 yield stored.metadata
 
     def _objects_only_here(self, was_last: bool) -> Iterable[Metadata]:
         if not self._announce_while_moving:
             return
-        for stored in self._replicas.with_role(ReplicaRole.OWN):
+        for stored in self._replicas.brief_with_role(ReplicaRole.OWN):
             if was_last or all(replica.node == self._node_id for replica in stored.active):
                 yield stored.metadata
-        for stored in self._replicas.with_role(ReplicaRole.ACTIVE) if was_last else ():
+        for stored in self._replicas.brief_with_role(ReplicaRole.ACTIVE) if was_last else ():
             yield stored.metadata
 
     # Replies of the cells

@@ -148,9 +148,9 @@ class Reannouncer:
         to do so; and, if the network is quiet, passive replicas, which are many and only a
         convenience."""
         if include_passive:
-            yield from self._replicas.with_role(ReplicaRole.PASSIVE)
-        yield from filter(self._is_announcer, self._replicas.with_role(ReplicaRole.ACTIVE))
-        yield from self._replicas.with_role(ReplicaRole.OWN)
+            yield from self._replicas.brief_with_role(ReplicaRole.PASSIVE)
+        yield from filter(self._is_announcer, self._replicas.brief_with_role(ReplicaRole.ACTIVE))
+        yield from self._replicas.brief_with_role(ReplicaRole.OWN)
 
     def _is_announcer(self, stored: StoredReplica) -> bool:
         """Whether this node announces an active replica. A named holder does, and the owner, which

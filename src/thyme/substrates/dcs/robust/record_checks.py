@@ -120,7 +120,7 @@ class RecordChecker:
         held = [
             stored.metadata
             for role in (ReplicaRole.OWN, ReplicaRole.ACTIVE)
-            for stored in self._replicas.with_role(role)
+            for stored in self._replicas.brief_with_role(role)
         ]
         keys_by_cell = self._location_updater.keys_by_cell(held)
         cells = list(dict.fromkeys((*sids_by_cell, *keys_by_cell)))

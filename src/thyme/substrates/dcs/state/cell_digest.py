@@ -67,10 +67,10 @@ def _format_conjunction(conjunction: Conjunction) -> str:
 
 
 class SetDigest:
-    """An incremental digest of a changing set of names."""
+    """An incremental digest of a changing set of names. Only their hashes are kept."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._hashes: dict[str, RecordHash] = {}
+        self._hashes: dict[RecordHash, None] = {}
         self.total = 0
         for name in names:
             self.add(name)
@@ -80,25 +80,29 @@ class SetDigest:
 
     def add(self, name: str) -> None:
         """Adds a name, if it is not in the set yet."""
-        if name not in self._hashes:
-            record_hash = self._hashes[name] = hash_record(name)
+        record_hash = hash_record(name)
+        if record_hash not in self._hashes:
+            self._hashes[record_hash] = None
             self.total = (self.total + record_hash) % _HASH_MODULUS
 
     def remove(self, name: str) -> None:
         """Removes a name, if it is in the set."""
-        record_hash = self._hashes.pop(name, None)
-        if record_hash is not None:
+        self._remove(hash_record(name))
+
+    def _remove(self, record_hash: RecordHash) -> None:
+        if record_hash in self._hashes:
+            del self._hashes[record_hash]
             self.total = (self.total - record_hash) % _HASH_MODULUS
 
     def hashes(self) -> Iterator[RecordHash]:
         """The record hashes, in the order in which their names were added."""
-        return iter(self._hashes.values())
+        return iter(self._hashes)
 
     def retain(self, names: Iterable[str]) -> None:
         """Removes all names except these."""
-        kept = frozenset(names)
-        for name in [name for name in self._hashes if name not in kept]:
-            self.remove(name)
+        kept = frozenset(map(hash_record, names))
+        for record_hash in [each for each in self._hashes if each not in kept]:
+            self._remove(record_hash)
 
 
 def combine_digests(digests: Iterable[SetDigest]) -> bytes:

@@ -10,7 +10,7 @@ Clauses: D11, D13, D15, M29, M37, B5.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum
 
@@ -38,7 +38,7 @@ class ReplicaRole(Enum):
     OWN = "own"
 
 
-class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
+class StoredReplica(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An object stored on this node. `active` lists its active replicas; it is empty for an active
     replica that all nodes of the cell store."""
 
@@ -53,6 +53,10 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
         return any(replica == Replica(cell) for replica in self.active if cell is not None)
 
 
+class _BriefReplica(StoredReplica, frozen=True):
+    """A stored object without its summary and its proof, which are in the store."""
+
+
 REPLICAS = RecordTable("replica", StoredReplica)
 REPLICAS_WANTED = RecordTable("wanted replicas", int)
 """The number of active replicas of an own object, if its insert chose it (D14)."""
@@ -62,6 +66,9 @@ REPLICA_HORIZONS = RecordTable("replica horizon", Horizon)
 
 _SUMMARY_BYTES_MAX = 1_024
 """Longer summaries are not kept in memory."""
+COMPLETE_MAX = 2_000
+"""The number of latest objects whose records are kept in memory as a whole, if the store is a file.
+Older ones are kept without summary and proof."""
 
 
 class ReplicaStore:
@@ -83,8 +90,11 @@ class ReplicaStore:
         self._retention = retention
         self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS)
         self._replicas: dict[Key, StoredReplica] = {}
-        """All objects; those with a long summary without it."""
-        self._shortened: set[Key] = set()
+        """All objects; those with a long summary, and old ones, in brief."""
+        self._complete_keys: deque[Key] = deque()
+        """The latest objects, which are kept as a whole."""
+        self._latest_active: tuple[Replica, ...] = ()
+        """The holders of the object shortened last; equal ones, of most objects, share memory."""
         self._expiries: list[tuple[int, Key]] = []
         self._cell: CellId | None = None
         self.cell_wide_digest = SetDigest()
@@ -105,18 +115,18 @@ class ReplicaStore:
 
     def with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
         """The stored objects with one role, in the order in which they were stored."""
-        return map(self._complete, self._shortened_with_role(role))
+        return map(self._complete, self.brief_with_role(role))
 
-    def _shortened_with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
+    def brief_with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
+        """As `with_role`, but summaries and proofs may be missing: they need not be read."""
         return (stored for stored in self._replicas.values() if stored.role is role)
 
     def _complete(self, stored: StoredReplica) -> StoredReplica:
-        """A stored object with its summary."""
-        key = stored.metadata.key
-        if key not in self._shortened:
+        """A stored object with its summary and proof."""
+        if not isinstance(stored, _BriefReplica):
             return stored
-        complete = self._store.get(REPLICAS, str(key))
-        assert complete is not None, f"{key} is not in the store"
+        complete = self._store.get(REPLICAS, str(stored.metadata.key))
+        assert complete is not None, f"{stored.metadata.key} is not in the store"
         return complete
 
     def _put(self, stored: StoredReplica) -> None:
@@ -125,13 +135,24 @@ class ReplicaStore:
         self._keep(stored)
 
     def _keep(self, stored: StoredReplica) -> None:
-        """Keeps a stored record in memory, without a long summary."""
-        metadata = stored.metadata
-        if len(metadata.summary) > _SUMMARY_BYTES_MAX:
-            self._shortened.add(metadata.key)
-            stored = replace(stored, metadata=replace(metadata, summary=b""))
-        self._replicas[metadata.key] = stored
+        """Keeps a stored record in memory: in brief, if it has a long summary."""
+        key = stored.metadata.key
+        if len(stored.metadata.summary) > _SUMMARY_BYTES_MAX:
+            stored = self._shorten(stored)
+        elif self._store.durable:
+            self._complete_keys.append(key)
+            if len(self._complete_keys) > COMPLETE_MAX:
+                oldest = self._complete_keys.popleft()
+                if (old := self._replicas.get(oldest)) is not None:
+                    self._replicas[oldest] = self._shorten(old)
+        self._replicas[key] = stored
         self._update_digest(stored)
+
+    def _shorten(self, stored: StoredReplica) -> _BriefReplica:
+        metadata = replace(stored.metadata, summary=b"", digest_and_proof=stored.metadata.digest)
+        if stored.active != self._latest_active:
+            self._latest_active = stored.active
+        return _BriefReplica(metadata, stored.role, self._latest_active)
 
     def removal_reason(self, key: Key) -> str | None:
         """Why an object was removed, while its tombstone is kept."""
@@ -217,12 +238,12 @@ class ReplicaStore:
 
     def remove_role(self, role: ReplicaRole) -> None:
         """Removes all objects with one role, without tombstones; they may be stored again."""
-        for stored in list(self._shortened_with_role(role)):
+        for stored in list(self.brief_with_role(role)):
             self._remove_record(stored)
 
     def change_role(self, old: ReplicaRole, new: ReplicaRole) -> None:
         """Changes the role of all objects that have the old role."""
-        for stored in list(self._shortened_with_role(old)):
+        for stored in list(self.brief_with_role(old)):
             self._put(StoredReplica(self._complete(stored).metadata, new))
 
     def expire(self, now_us: int) -> None:
@@ -262,8 +283,8 @@ class ReplicaStore:
 
     def _evict_weakest(self, now_us: int) -> bool:
         """Evicts the oldest passive replica, else the oldest active one; False if there is none."""
-        weakest = next(self._shortened_with_role(ReplicaRole.PASSIVE), None) or next(
-            self._shortened_with_role(ReplicaRole.ACTIVE), None
+        weakest = next(self.brief_with_role(ReplicaRole.PASSIVE), None) or next(
+            self.brief_with_role(ReplicaRole.ACTIVE), None
         )
         if weakest is not None:
             self._remove(weakest.metadata.key, EVICTED, now_us)
@@ -328,7 +349,6 @@ class ReplicaStore:
     def _remove_record(self, stored: StoredReplica) -> None:
         key = stored.metadata.key
         del self._replicas[key]
-        self._shortened.discard(key)
         self.cell_wide_digest.remove(replica_name(key))
         self.stored_bytes -= stored.metadata.size
         self.usage.remove(stored.metadata.owner, stored.metadata.size)
@@ -348,7 +368,7 @@ class ReplicaStore:
         self._tombstones.check()
         only_own = all(stored.role is ReplicaRole.OWN for stored in self._replicas.values())
         assert only_own or not self._is_over_limit()
-        assert self._shortened <= self._replicas.keys()
+        assert len(self._complete_keys) <= COMPLETE_MAX
         assert len(self._expiries) <= 2 * len(self._replicas) + 64 + 1
 
 

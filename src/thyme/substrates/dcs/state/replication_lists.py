@@ -17,7 +17,7 @@ from thyme.protocol.messages.cell_records import IndexedMetadata, Replica
 from thyme.storage.store import RecordTable, Store
 
 
-class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
+class ReplicationList(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The replicas of an object: the permanent active entries, then the latest passive replicas
     (D12)."""
 
@@ -45,6 +45,8 @@ class ReplicationLists:
         self._merged = merged
         self._passive_max = passive_max
         self._lists = {Key.parse(key): stored for key, stored in store.load(REPLICATION_LISTS)}
+        self._latest = EMPTY_REPLICATION_LIST
+        """The list that was put last; equal ones, which most objects have, share its memory."""
 
     def __len__(self) -> int:
         return len(self._lists)
@@ -96,5 +98,7 @@ class ReplicationLists:
         return [key for key in self._lists if not is_indexed(key)]
 
     def _put(self, key: Key, replication_list: ReplicationList) -> None:
-        self._lists[key] = replication_list
+        if replication_list == self._latest:
+            replication_list = self._latest
+        self._latest = self._lists[key] = replication_list
         self._store.put(REPLICATION_LISTS, str(key), replication_list)

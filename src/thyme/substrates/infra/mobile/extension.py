@@ -342,7 +342,7 @@ class MobileExtension:
         this node only, now."""
         context = self._context
         here = (Replica(context.routing.cell, context.node_id),)
-        for stored in list(context.replicas.with_role(ReplicaRole.OWN)):
+        for stored in list(context.replicas.brief_with_role(ReplicaRole.OWN)):
             context.replicas.set_holders(stored.metadata.key, here)
         self._node.membership.rejoin(now_us)
         self._schedule_announcement(now_us)
@@ -353,7 +353,7 @@ class MobileExtension:
 
     def _announce_records(self, now_us: int) -> None:
         """Announces own objects and subscriptions to their cells, which ask for unknown ones."""
-        own = self._context.replicas.with_role(ReplicaRole.OWN)
+        own = self._context.replicas.brief_with_role(ReplicaRole.OWN)
         objects = [stored.metadata for stored in own]
         self._node.membership.location_updater.announce_objects(objects, now_us)
 
