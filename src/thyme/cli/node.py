@@ -5,6 +5,7 @@ Clauses: M21, M24, E5, B5.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
 HTTP_ADDRESS = "127.0.0.1:8473"
 GPSD_ADDRESS = "127.0.0.1:2947"
+COLLECTION_THRESHOLDS = (50_000, 20, 20)
+"""How many objects that may be in a cycle are made before the garbage collector runs: a busy node
+makes thousands at a time, and nearly all are freed without it."""
 
 NODE_HELP = """\
 Nodes find each other by multicast on one network interface and store their state in DIR. A node
@@ -382,7 +386,10 @@ def require_live() -> None:
 
 
 def coroutine_runner() -> Any:
-    """The function that runs a coroutine: uvloop's if it is installed, else asyncio's."""
+    """Prepares the process of a command; returns the function that runs a coroutine: uvloop's if
+    it is installed, else asyncio's."""
+    gc.freeze()
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     try:
         import uvloop
     except ImportError:

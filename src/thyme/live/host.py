@@ -249,8 +249,9 @@ class Host:
             _log.exception("an input could not be handled; the node stops")
             self._fail(ClosedError(f"internal error, see the log: {error!r}"))
             return
+        now_us = self.now_us()
         for action in actions:
-            self._execute(action)
+            self._execute(action, now_us)
         self._handle_link_events()
         self._set_alarm()
         if any(isinstance(action, Emit) for action in actions):
@@ -265,14 +266,14 @@ class Host:
 
     # Actions
 
-    def _execute(self, action: Action) -> None:
+    def _execute(self, action: Action, now_us: int) -> None:
         match action:
             case Send():
                 if self._link is not None:
-                    self._link.send(action.to, action.message, self.now_us())
+                    self._link.send(action.to, action.message, now_us)
             case Broadcast():
                 if self._link is not None:
-                    self._link.broadcast(action.message, self.now_us())
+                    self._link.broadcast(action.message, now_us)
             case SetTimer():
                 self._timers.set(action.timer, action.at_us)
             case CancelTimer():

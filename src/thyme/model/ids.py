@@ -49,7 +49,7 @@ def random_id(rng: Random, bits: int = 65) -> str:
     return "".join([_ALPHABET[getrandbits(5)] for _ in range(-(-bits // 5))])
 
 
-class Key(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=True):
+class Key(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True, cache_hash=True):
     """The system-wide key ⟨oid, nid⟩ of an object (M3)."""
 
     oid: ObjectId

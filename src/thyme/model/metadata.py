@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     summary_bytes_max: int = 64 * 2**10
 
 
-class Metadata(msgspec.Struct, frozen=True, array_like=True):
+class Metadata(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The tuple ⟨oid, T, s, ts_pub, nid⟩ with the object's size, digest and expiry (M2)."""
 
     key: Key

@@ -67,7 +67,9 @@ def check_conjunctions(conjunctions: tuple[Conjunction, ...]) -> None:
         )
 
 
-class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=True):
+class SubscriptionKey(
+    msgspec.Struct, frozen=True, gc=False, array_like=True, order=True, cache_hash=True
+):
     """The system-wide key ⟨sid, nid⟩ of a subscription."""
 
     sid: SubscriptionId
@@ -135,7 +137,7 @@ def matches_object(
     )
 
 
-class Notification(msgspec.Struct, frozen=True, rename={"from_history": "past"}):
+class Notification(msgspec.Struct, frozen=True, gc=False, rename={"from_history": "past"}):
     """The metadata of one object that matches a subscription, without the object's bytes (M16).
 
     `published_us` in the metadata is the publisher's time stamp; `arrived_us` is the time at which

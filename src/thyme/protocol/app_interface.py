@@ -48,7 +48,7 @@ class StorageOptions:
 AS_USUAL = StorageOptions()
 
 
-class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+class Insert(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=_RPC_NAMES):
     """Store an object and notify its subscribers (M13). Finished with its `Key`.
 
     `copies` and `durable` are guarantees: a substrate that does not offer them fails the request
@@ -183,7 +183,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     sid: SubscriptionId
 
 
-class MarkConsumed(msgspec.Struct, frozen=True, kw_only=True):
+class MarkConsumed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Mark a notification as consumed: a resumed subscription does not repeat it (M27).
 
     Not answered.
@@ -325,7 +325,7 @@ ReplyValue = (
 )
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """A request succeeded."""
 
     label: ClassVar[str] = "Finished"
@@ -344,7 +344,7 @@ class Failed(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
     detail: str
 
 
-class NotificationEvent(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
+class NotificationEvent(msgspec.Struct, frozen=True, gc=False, rename=_RPC_NAMES):
     """An object matches a subscription: a new one, or one from history (M15)."""
 
     label: ClassVar[str] = "Notified"

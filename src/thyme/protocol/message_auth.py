@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -112,8 +112,10 @@ class MessageAuthenticator:
                     signed = message.with_location(self._sign_location(cell, now_us))
             case _:
                 for name in _contained_messages(type(message)):
-                    inner = self.sign_message(getattr(message, name), now_us)
-                    signed = _replace_fields(signed, **{name: inner})
+                    inner = getattr(message, name)
+                    signed_inner = self.sign_message(inner, now_us)
+                    if signed_inner is not inner:
+                        signed = msgspec.structs.replace(signed, **{name: signed_inner})
         return cast("M", signed)
 
     def sign_actions(self, actions: list[Action], now_us: int) -> list[Action]:
@@ -170,12 +172,14 @@ class MessageAuthenticator:
         if type(message) not in _VERIFIABLE:
             return message
         author = message.author(origin)
-        verified: dict[str, object] = {}
+        changed: dict[str, object] = {}
         for name, kind in message.records:
             value = getattr(message, name)
-            verified[name] = self._verify_value(author, kind, value)
-            if verified[name] is None and value is not None:
+            verified = self._verify_value(author, kind, value)
+            if verified is None and value is not None:
                 return None
+            if verified is not value:
+                changed[name] = verified
         if isinstance(message, StatementMessage) and not self._is_valid_statement(message):
             return None
         if (
@@ -184,7 +188,7 @@ class MessageAuthenticator:
             and not self._is_valid_location(author, message.location)
         ):
             return None
-        return _replace_fields(message, **verified)
+        return msgspec.structs.replace(message, **changed) if changed else message
 
     def _verify_value(self, author: NodeId, kind: RecordKind, value: Any) -> object:
         """Returns a field's value without invalid records; None if nothing remains."""
@@ -192,7 +196,7 @@ class MessageAuthenticator:
             return None
         if kind is RecordKind.MESSAGE:
             return self.verify_message(author, value)
-        is_valid = self._CHECKS[kind]
+        is_valid = _CHECKS[kind]
         if isinstance(value, tuple):
             return self._filter_valid(kind, value)
         return value if is_valid(self, value) else None
@@ -200,7 +204,7 @@ class MessageAuthenticator:
     def _filter_valid(self, kind: RecordKind, records: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns the valid records, the same tuple if all are valid. After a few invalid ones the
         rest is not verified: it costs more than it can be worth."""
-        is_valid = self._CHECKS[kind]
+        is_valid = _CHECKS[kind]
         valid: list[Any] = []
         invalid = 0
         for index, record in enumerate(records):
@@ -217,17 +221,21 @@ class MessageAuthenticator:
         """Whether the owner of an object signed its metadata; counts it if not."""
         return self._count_invalid("object", self.signer.verify(metadata, metadata.proof))
 
-    def _is_valid_indexed(self, indexed: IndexedMetadata) -> bool:
+    def is_valid_indexed(self, indexed: IndexedMetadata) -> bool:
+        """Whether the owner of an indexed object signed its metadata."""
         return self.is_valid_metadata(indexed.metadata)
 
-    def _is_valid_match(self, matched: MatchedObject) -> bool:
+    def is_valid_match(self, matched: MatchedObject) -> bool:
+        """Whether the owner of a matched object signed its metadata."""
         return self.is_valid_metadata(matched.indexed.metadata)
 
-    def _is_valid_subscription(self, subscription: SubscriptionRecord) -> bool:
+    def is_valid_subscription(self, subscription: SubscriptionRecord) -> bool:
+        """Whether its subscriber signed a subscription."""
         return self._count_invalid("subscription", verify_subscription(subscription, self.signer))
 
-    def _is_valid_cell_subscription(self, record: CellSubscription) -> bool:
-        if not self._is_valid_subscription(record.subscription):
+    def is_valid_cell_subscription(self, record: CellSubscription) -> bool:
+        """Whether its subscriber signed a subscription and its location."""
+        if not self.is_valid_subscription(record.subscription):
             return False
         located = record.located
         location = (
@@ -248,7 +256,7 @@ class MessageAuthenticator:
         kind = "delete" if isinstance(record, DeleteRecord) else "unsubscribe"
         return self._count_invalid(kind, self.signer.verify(record, proof))
 
-    def _is_valid_object_tombstone(self, tombstone: TombstoneRecord) -> bool:
+    def is_valid_object_tombstone(self, tombstone: TombstoneRecord) -> bool:
         """Only a delete is signed; an expiry follows from the object's own metadata."""
         if not isinstance(tombstone.removed, SignedInstant):
             return (
@@ -259,23 +267,13 @@ class MessageAuthenticator:
         key = _parse_key(tombstone)
         return key is not None and self._is_proven(DeleteRecord(key), tombstone.removed.proof)
 
-    def _is_valid_subscription_tombstone(self, tombstone: TombstoneRecord) -> bool:
+    def is_valid_subscription_tombstone(self, tombstone: TombstoneRecord) -> bool:
+        """Whether its subscriber signed the end of a subscription."""
         key = _parse_key(tombstone)
         if key is None or not isinstance(tombstone.removed, SignedInstant):
             return self._count_invalid("unsubscribe", valid=False)
         sub_key = SubscriptionKey(SubscriptionId(key.oid), key.owner)
         return self._is_proven(UnsubscribeRecord(sub_key), tombstone.removed.proof)
-
-    _CHECKS: ClassVar[dict[RecordKind, Callable[[MessageAuthenticator, Any], bool]]] = {
-        RecordKind.METADATA: is_valid_metadata,
-        RecordKind.INDEXED_METADATA: _is_valid_indexed,
-        RecordKind.MATCHED_OBJECT: _is_valid_match,
-        RecordKind.SUBSCRIPTION: _is_valid_subscription,
-        RecordKind.CELL_SUBSCRIPTION: _is_valid_cell_subscription,
-        RecordKind.OBJECT_TOMBSTONE: _is_valid_object_tombstone,
-        RecordKind.SUBSCRIPTION_TOMBSTONE: _is_valid_subscription_tombstone,
-    }
-    """The check of every kind of record."""
 
     def _count_invalid(self, kind: str, valid: bool) -> bool:
         if not valid:
@@ -283,18 +281,23 @@ class MessageAuthenticator:
         return valid
 
 
+_CHECKS: dict[RecordKind, Callable[[MessageAuthenticator, Any], bool]] = {
+    RecordKind.METADATA: MessageAuthenticator.is_valid_metadata,
+    RecordKind.INDEXED_METADATA: MessageAuthenticator.is_valid_indexed,
+    RecordKind.MATCHED_OBJECT: MessageAuthenticator.is_valid_match,
+    RecordKind.SUBSCRIPTION: MessageAuthenticator.is_valid_subscription,
+    RecordKind.CELL_SUBSCRIPTION: MessageAuthenticator.is_valid_cell_subscription,
+    RecordKind.OBJECT_TOMBSTONE: MessageAuthenticator.is_valid_object_tombstone,
+    RecordKind.SUBSCRIPTION_TOMBSTONE: MessageAuthenticator.is_valid_subscription_tombstone,
+}
+"""The check of every kind of record."""
+
+
 def verify_incoming(
     authenticator: MessageAuthenticator | None, origin: NodeId, message: Message
 ) -> Message | None:
     """Verifies a message; without an authenticator (no node keys), returns it unchanged."""
     return message if authenticator is None else authenticator.verify_received(origin, message)
-
-
-def _replace_fields(message: M, /, **fields: object) -> M:
-    """Returns a message with other field values; the same message if none differs."""
-    if all(getattr(message, name) is value for name, value in fields.items()):
-        return message
-    return msgspec.structs.replace(message, **fields)
 
 
 def _parse_key(tombstone: TombstoneRecord) -> Key | None:

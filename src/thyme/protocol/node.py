@@ -24,26 +24,26 @@ class Started(msgspec.Struct, frozen=True):
     """The node started; its store may contain the state of an earlier incarnation."""
 
 
-class AppRequested(msgspec.Struct, frozen=True):
+class AppRequested(msgspec.Struct, frozen=True, gc=False):
     """The application made a request."""
 
     request: AppRequest | InsertBatch
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message arrived from a neighbour."""
 
     sender: NodeId
     message: Message
 
 
-class TimerFired(msgspec.Struct, frozen=True):
+class TimerFired(msgspec.Struct, frozen=True, gc=False):
     """The instant given to `SetTimer` has come."""
 
     timer: Timer
 
 
-class SendFailed(msgspec.Struct, frozen=True):
+class SendFailed(msgspec.Struct, frozen=True, gc=False):
     """The link stopped sending a message because the neighbour did not acknowledge it."""
 
     to: NodeId
@@ -87,33 +87,33 @@ Input = (
 )
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Send a message to one neighbour."""
 
     to: NodeId
     message: Message
 
 
-class Broadcast(msgspec.Struct, frozen=True):
+class Broadcast(msgspec.Struct, frozen=True, gc=False):
     """Send a message to all neighbours."""
 
     message: Message
 
 
-class SetTimer(msgspec.Struct, frozen=True):
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """Deliver `TimerFired(timer)` at `at_us`; replaces an equal timer that is already set."""
 
     timer: Timer
     at_us: int
 
 
-class CancelTimer(msgspec.Struct, frozen=True):
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
     """Cancel a timer; no effect if the timer is not set."""
 
     timer: Timer
 
 
-class Emit(msgspec.Struct, frozen=True):
+class Emit(msgspec.Struct, frozen=True, gc=False):
     """Pass an event to the application."""
 
     event: AppEvent

@@ -31,7 +31,7 @@ def _ignore(_settled: bool, _now_us: int) -> None:
     """The default `OnSettled`."""
 
 
-class ResendTimer(msgspec.Struct, frozen=True):
+class ResendTimer(msgspec.Struct, frozen=True, gc=False):
     """Time to send a message again."""
 
     number: int

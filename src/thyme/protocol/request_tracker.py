@@ -25,7 +25,7 @@ from thyme.protocol.retry import RetryPolicy, RetryState
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
-class RetryTimer(msgspec.Struct, frozen=True):
+class RetryTimer(msgspec.Struct, frozen=True, gc=False):
     """Time to send a request again."""
 
     request_id: RequestId

@@ -26,10 +26,15 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 MANIFEST_NAME = "compiled.json"
 COMPILED_MODULES = (
+    "live/clocks/clock",
     "live/clocks/timers",
     "live/host",
+    "live/keys/pair_keys",
     "live/keys/record_signer",
+    "live/limits/fair_inbox",
     "live/limits/sender_limits",
+    "protocol/answer_auth",
+    "protocol/message_auth",
     "protocol/outbox",
     "protocol/quick_receiver",
     "routing/cells/beacons",
@@ -58,6 +63,7 @@ COMPILED_MODULES = (
     "sim/radio/power_levels",
     "sim/radio/reception",
     "sim/radio/station",
+    "substrates/common/loopback",
     "substrates/dcs/input_dispatch",
     "substrates/dcs/node",
     "substrates/encounters/event_memory",

@@ -63,13 +63,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Packet versions of the node; nodes that do not say so have version 1 only."""
 
 
-class BroadcastBody(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class BroadcastBody(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
     """A short message for all devices in range."""
 
     body: bytes
 
 
-class Fragment(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class Fragment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
     """A fragment of a message for one node; the receiver answers with a `FragmentAck`."""
 
     message_number: int
@@ -83,7 +83,7 @@ class Fragment(msgspec.Struct, frozen=True, array_like=True, tag=3):
             raise ValueError("fragment number, index or count is out of range")
 
 
-class FragmentAck(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class FragmentAck(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     """Selective ack: all fragments below an index were received, and those whose bit is set."""
 
     message_number: int
@@ -95,7 +95,7 @@ class FragmentAck(msgspec.Struct, frozen=True, array_like=True, tag=4):
             raise ValueError("an ack has no negative numbers")
 
 
-class Bundle(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class Bundle(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
     """Several contents in one datagram."""
 
     items: tuple[BroadcastBody | Fragment | FragmentAck, ...]
@@ -115,7 +115,7 @@ class ClockReading(msgspec.Struct, frozen=True, array_like=True, tag=6):
 Content = Hello | BroadcastBody | Fragment | FragmentAck | Bundle | ClockReading
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """A decoded datagram."""
 
     world_digest: bytes

@@ -52,14 +52,14 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of the identity proofs that are verified, of all addresses together."""
 
 
-class SendDatagram(msgspec.Struct, frozen=True):
+class SendDatagram(msgspec.Struct, frozen=True, gc=False):
     """Send a datagram to one address, or to all devices in range if `to` is None."""
 
     to: Address | None
     datagram: bytes
 
 
-class MessageReceived(msgspec.Struct, frozen=True):
+class MessageReceived(msgspec.Struct, frozen=True, gc=False):
     """A message from a neighbour was received."""
 
     sender: NodeId

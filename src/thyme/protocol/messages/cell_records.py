@@ -44,7 +44,7 @@ class PerimeterState(msgspec.Struct, frozen=True, array_like=True):
             as_cell_id(cell)
 
 
-class CellTarget(msgspec.Struct, frozen=True, array_like=True):
+class CellTarget(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The destination of a message: a cell, or a node in a cell."""
 
     cell: CellId
@@ -57,7 +57,7 @@ class CellTarget(msgspec.Struct, frozen=True, array_like=True):
             as_node_id(self.node)
 
 
-class Replica(msgspec.Struct, frozen=True, array_like=True):
+class Replica(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A location of an object: any node of a cell, or one node in it (D12)."""
 
     cell: CellId
@@ -69,7 +69,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
             as_node_id(self.node)
 
 
-class IndexedMetadata(msgspec.Struct, frozen=True, array_like=True):
+class IndexedMetadata(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Metadata as a cell stores it: with its replication list, active replicas first (D12)."""
 
     metadata: Metadata
@@ -136,7 +136,7 @@ class CellSubscription(msgspec.Struct, frozen=True, array_like=True):
         return 0 if self.located is None else instant_of(self.located)
 
 
-class MatchedObject(msgspec.Struct, frozen=True, array_like=True):
+class MatchedObject(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One object and the matching subscriptions of the receivers (D17)."""
 
     indexed: IndexedMetadata

@@ -70,8 +70,9 @@ class Expanded(NamedTuple):
     """How long the acknowledgement of notifications may wait; 0 for as long as usual."""
 
 
-class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The base of all messages; has no fields of its own."""
+class BaseMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The base of all messages; has no fields of its own. The fields of messages are immutable, so
+    that no message is part of a cycle: the garbage collector need not look at them."""
 
     # Names and groups in tables, recordings and metrics. They do not change when a class is
     # renamed: results of earlier versions, and the programs that read them, know these words.

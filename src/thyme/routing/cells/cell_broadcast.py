@@ -38,7 +38,7 @@ _CONFIRMED_BYTES_MAX = 64 * 1024
 """Larger objects are broadcast once: of so many frames one is often lost, each time."""
 
 
-class CellBroadcastTimer(msgspec.Struct, frozen=True):
+class CellBroadcastTimer(msgspec.Struct, frozen=True, gc=False):
     """Timer at which a broadcast is repeated to nodes that did not acknowledge it."""
 
     origin: NodeId

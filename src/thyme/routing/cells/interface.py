@@ -41,14 +41,14 @@ class CellTraffic:
     """Dropped targets by cause."""
 
 
-class Destination(msgspec.Struct, frozen=True):
+class Destination(msgspec.Struct, frozen=True, gc=False):
     """A cell, or one node in a cell."""
 
     cell: CellId
     node: NodeId | None = None
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message delivered to this node or its cell."""
 
     origin: NodeId

@@ -48,7 +48,7 @@ class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum difference between clocks (M12): a subscription stays active this much longer."""
 
 
-class ConsumedNotification(msgspec.Struct, frozen=True, array_like=True):
+class ConsumedNotification(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A notification that the application consumed."""
 
     sid: SubscriptionId

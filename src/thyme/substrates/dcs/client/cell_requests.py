@@ -40,7 +40,7 @@ _REPEATED_MAX = 1_000
 """How many answers to repeated requests are remembered, since a second answer may follow."""
 
 
-class CellRequestTimer(msgspec.Struct, frozen=True):
+class CellRequestTimer(msgspec.Struct, frozen=True, gc=False):
     """The timer at which a request is sent again."""
 
     request_id: RequestId
