@@ -35,7 +35,7 @@ from thyme.sim.faults.schedule import (
 from thyme.sim.mobility.paths import position_at
 from thyme.sim.scenario import Profile, Substrate
 from thyme.substrates.es import EsNode
-from thyme.testing.soak import runner as soaking
+from thyme.testing.soak import substrate_nodes
 from thyme.testing.soak.faults import FaultLimits, MoveStep, draw_faults, draw_moves
 from thyme.testing.soak.networks import SoakMedium, make_path
 from thyme.testing.soak.runner import run_soak
@@ -115,7 +115,7 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
                 event = AppRequested(replace(event.request, count=1))
             return super().handle(event, now_us)
 
-    monkeypatch.setattr(soaking, "EsNode", Forgetful)
+    monkeypatch.setattr(substrate_nodes, "EsNode", Forgetful)
 
     violations = run_soak(0, Substrate.ES, Profile.PAPER).violations
 

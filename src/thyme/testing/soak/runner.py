@@ -20,9 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
-from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.node import Node
-from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells.grid import CELL_M
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
@@ -30,21 +28,11 @@ from thyme.sim.faults.schedule import Crash, CrashMemory, FaultSchedule, make_sc
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.sim.scenario import Profile, Substrate
 from thyme.storage.store import Store
-from thyme.substrates.common.broker import BrokerConfig
-from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.dcs.cell_map import GridCellMap
-from thyme.substrates.dcs.config import PAPER as DCS_PAPER
-from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.node import DcsNode
-from thyme.substrates.es import PAPER as ES_PAPER
-from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
-from thyme.substrates.ls.node import PAPER as LS_PAPER
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.testing.soak.checked_node import BrokenNodeError, CheckedNode
 from thyme.testing.soak.faults import (
-    SKEW_US_MAX,
     FaultLimits,
     MoveStep,
     draw_burst,
@@ -53,10 +41,15 @@ from thyme.testing.soak.faults import (
     draw_sleeps,
 )
 from thyme.testing.soak.hostile_node import HostileNode
-from thyme.testing.soak.named_keys import named_authenticator
 from thyme.testing.soak.networks import SoakMedium, make_network, usable_range_m
 from thyme.testing.soak.positions import draw_positions, is_connected
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
+from thyme.testing.soak.substrate_nodes import (
+    SubstrateNode,
+    count_stored,
+    has_object,
+    make_substrate_node,
+)
 from thyme.testing.soak.workload import TAGS, RandomWorkload
 
 JOIN_US = 8 * SECOND_US
@@ -257,7 +250,17 @@ class _SoakRun:
     def _make_node(self, node_id: NodeId, store: Store, incarnation: int) -> Node:
         rng = derive_rng(self._seed, "node", node_id, incarnation)
         sleep = self._sleeps.get(self._node_ids.index(node_id))
-        node = self._make_substrate_node(node_id, store, rng)
+        node = make_substrate_node(
+            node_id,
+            store,
+            rng,
+            self._substrate,
+            self._profile,
+            server=self._node_ids[-1],
+            grid=self._grid,
+            position=self._positions[node_id],
+            with_keys=self._hostile,
+        )
         if not self._hostile or node_id != self._node_ids[0]:
             return CheckedNode(node, sleep)
         hostile_rng = derive_rng(self._seed, "hostile", incarnation)
@@ -266,45 +269,6 @@ class _SoakRun:
     def _count_hostile(self) -> None:
         self._hostile_messages += 1
 
-    def _make_authenticator(self, node_id: NodeId) -> MessageAuthenticator | None:
-        """Nodes have keys where one of them is hostile."""
-        if not self._hostile:
-            return None
-        return named_authenticator(
-            node_id,
-            check_locations=self._has_cells,
-            authenticate_answers=not self._has_cells,
-        )
-
-    def _make_substrate_node(self, node_id: NodeId, store: Store, rng: Random) -> Node:
-        robust = self._profile is Profile.ROBUST
-        retries = RetryPolicy(tries_max=6, backoff=1.5)
-        broker = BrokerConfig(skew_us=SKEW_US_MAX)
-        subscriber = SubscriberConfig(skew_us=SKEW_US_MAX)
-        replace = msgspec.structs.replace
-        authenticator = self._make_authenticator(node_id)
-        match self._substrate:
-            case Substrate.ES:
-                es = ES_ROBUST if robust else ES_PAPER
-                es = replace(es, retries=retries, broker=broker, subscriber=subscriber)
-                return EsNode(node_id, self._node_ids[-1], store, rng, es, authenticator)
-            case Substrate.LS:
-                ls = LS_ROBUST if robust else LS_PAPER
-                ls = replace(ls, retries=retries, broker=broker, subscriber=subscriber)
-                return LsNode(node_id, store, rng, ls, authenticator)
-            case Substrate.DCS:
-                dcs = replace(
-                    DCS_ROBUST if robust else DCS_PAPER,
-                    retries=retries,
-                    broker=replace(broker, metadata_only=True),
-                    subscriber=subscriber,
-                )
-                cell_map = GridCellMap(node_id, self._grid, rng, dcs.routing)
-                cell = self._grid.cell_at(self._positions[node_id])
-                return DcsNode(
-                    node_id, cell, cell_map, store, rng, dcs, authenticator=authenticator
-                )
-
     def _on_power(self, node_id: NodeId, incarnation: int) -> None:
         self.workload.on_power(node_id, incarnation)
         if incarnation > 1:
@@ -312,7 +276,7 @@ class _SoakRun:
             held = {held.sid for held in node.subscriber.active_subscriptions()}
             self.workload.resume_subscriptions(node_id, held)
 
-    def _substrate_node(self, number: int) -> EsNode | LsNode | DcsNode:
+    def _substrate_node(self, number: int) -> SubstrateNode:
         node = self.devices.node_of(number)
         assert isinstance(node, CheckedNode)
         assert isinstance(node.inner, EsNode | LsNode | DcsNode)
@@ -439,7 +403,7 @@ class _SoakRun:
         return [
             self._node_ids[n].decode()
             for n in self._running()
-            if _has_object(self._substrate_node(n), key)
+            if has_object(self._substrate_node(n), key)
         ]
 
     def _check_limits(self, number: int) -> None:
@@ -454,7 +418,7 @@ class _SoakRun:
         )
         # A subscription whose reply was lost may be active, too.
         subscriptions_max += self.workload.ended[f"{Subscribe.label} timeout"] + OPERATIONS
-        objects, subscriptions = _count_stored(node)
+        objects, subscriptions = count_stored(node)
         if objects > objects_max or subscriptions > subscriptions_max:
             detail = f"{self._node_ids[number].decode()} stores {objects} objects of {objects_max}"
             self.workload.report_violation(
@@ -467,16 +431,3 @@ class _SoakRun:
         if not self._has_cells:
             return bool(up)
         return is_connected(up, self._in_range)
-
-
-def _has_object(node: EsNode | LsNode | DcsNode, key: Key) -> bool:
-    """Whether a node stores an object."""
-    if isinstance(node, DcsNode):
-        return node.replicas.get(key) is not None
-    return node.broker is not None and key in node.broker.catalogue.history
-
-
-def _count_stored(node: EsNode | LsNode | DcsNode) -> tuple[int, int]:
-    """Counts the objects and subscriptions that a node indexes."""
-    broker = node.index.broker if isinstance(node, DcsNode) else node.broker
-    return (0, 0) if broker is None else (len(broker.catalogue), broker.subscription_count)
