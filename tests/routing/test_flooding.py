@@ -265,10 +265,54 @@ def test_b5_the_floods_of_one_node_are_as_many_through_all_neighbours_together()
     for number in range(1_000):  # each neighbour passes on others of them
         sender = NodeId(b"neighbour %d" % (number % 20))
         me.handle(Received(sender, Flooded(mallory, number, 1, Done(1))), now_us=number)
-    assert len(me.flooding._pending) == 50
+    assert len(me.flooding._pending) == 25
 
     me.handle(Received(ANN, Flooded(BEN, 1, 1, Done(2))), now_us=1_000)
-    assert len(me.flooding._pending) == 51, "those of others are passed on"
+    assert len(me.flooding._pending) == 26, "those of others are passed on"
+
+
+def test_b5_floods_in_the_name_of_a_neighbour_do_not_use_up_its_own() -> None:
+    me = Flooder(ME, FloodingConfig(per_neighbour_per_s=10))
+    for number in range(1_000):
+        me.handle(Received(NodeId(b"mallory"), Flooded(BEN, number, 1, Done(1))), now_us=number)
+    before = len(me.flooding._pending)
+
+    me.handle(Received(BEN, Flooded(BEN, 1_000, 0, Done(2))), now_us=1_000)
+
+    assert len(me.flooding._pending) == before + 1
+
+
+def test_b5_beyond_the_first_few_floods_each_is_passed_on_once_at_a_steady_rate() -> None:
+    config = FloodingConfig(per_neighbour_per_s=30, repeats=6)
+    world, [me] = a_world([ME], [], config)
+    for number in range(1_000):
+        world.feed(ME, Received(ANN, Flooded(ANN, number, 0, Done(1))))
+    assert len(me.got) == 150
+
+    counts = []
+    for _ in range(8):
+        before = world.broadcasts[ME]
+        world.run(1)
+        counts.append(world.broadcasts[ME] - before)
+
+    assert counts[0] <= 6 * 20 + 32, "before, all 150 were broadcast six times"
+    assert max(counts[1:]) <= 32
+    assert sum(counts) == 6 * 20 + 130
+
+
+def test_b5_a_node_starts_no_more_floods_than_others_take() -> None:
+    world, [me, ann, ben] = a_world(
+        [ME, ANN, BEN], a_row([ME, ANN, BEN]), FloodingConfig(per_neighbour_per_s=30)
+    )
+    for number in range(500):
+        world.ask(ME, ListSubscriptions(request_id=number))
+    world.run(1)
+    assert 120 <= len(ann.got) <= 150
+
+    world.run(30)
+
+    assert len(ann.got) == len(ben.got) == 500, "late, but none is lost"
+    assert me.flooding.refused == ann.flooding.refused == 0
 
 
 def test_b5_invented_names_have_no_more_floods_together_than_one_node() -> None:

@@ -20,12 +20,7 @@ from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import Flooded, Message
 from thyme.protocol.outbox import Outbox
-
-_NEIGHBOURS_MAX = 1_000
-_BURST_S = 5
-"""A neighbour may send the floods of so many seconds at once."""
-_UNKNOWN = NodeId(b"")
-"""All nodes together of which no flood was received before."""
+from thyme.routing.flood_budgets import FloodBudgets
 
 FloodId = tuple[NodeId, int]
 """Node where a flood started, and its number at that node."""
@@ -46,9 +41,8 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a node remembers a flood as seen; must be longer than a flood lasts."""
     seen_max: int = 10_000
     per_neighbour_per_s: float | None = None
-    """How many new floods per second a node takes from one neighbour, which need not have started
-    them, and of one origin; each costs all nodes of the network several broadcasts. None for no
-    limit (B5)."""
+    """How many new floods per second a node takes from one neighbour and of one origin, and starts
+    itself at most; None for no limit (B5)."""
 
 
 class RebroadcastTimer(msgspec.Struct, frozen=True):
@@ -87,19 +81,27 @@ class Flooding:
         self._next_number = rng.getrandbits(48)
         self._seen_until_us: BoundedDict[FloodId, int] = BoundedDict(config.seen_max)
         self._pending: dict[FloodId, _PendingRebroadcast] = {}
-        self._budgets: BoundedDict[NodeId, tuple[float, int]] = BoundedDict(_NEIGHBOURS_MAX)
-        """The floods that each node may send or start, and when they were counted."""
+        per_s = config.per_neighbour_per_s
+        self._budgets = None if per_s is None else FloodBudgets(per_s)
         self.duplicates = 0
         self.refused = 0
-        """Number of floods of neighbours that sent too many."""
+        """Number of floods of nodes that started or sent too many."""
 
     def flood(self, message: Message, now_us: int) -> None:
-        """Starts a flood; the message is not delivered to this node."""
+        """Starts a flood; the message is not delivered to this node. If this node has started more
+        than others take, the flood waits for its turn; if that is too far away, it is dropped."""
+        wait_us = 0 if self._budgets is None else self._budgets.own_wait_us(now_us)
+        if wait_us is None:
+            self.refused += 1
+            return
         flooded = Flooded(self._node_id, self._next_number, 0, message)
         self._next_number += 1
-        self._outbox.broadcast(flooded)
+        if not wait_us:
+            self._outbox.broadcast(flooded)
         self._mark_seen(_flood_id(flooded), now_us)
-        if self._config.repeats > 1:
+        if wait_us:
+            self._schedule_rebroadcast(flooded, self._config.repeats, wait_us, now_us)
+        elif self._config.repeats > 1:
             self._schedule_rebroadcast(
                 flooded, self._config.repeats - 1, self._config.repeat_us, now_us
             )
@@ -110,38 +112,20 @@ class Flooding:
         if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
             return
-        if not self._is_admitted(sender, flooded.origin, now_us):
-            self.refused += 1
-            return
+        budgets, wait_us = self._budgets, 0
+        if budgets is not None:
+            admitted_us = budgets.admit(sender, flooded.origin, now_us)
+            if admitted_us is None:
+                self.refused += 1
+                return
+            wait_us = admitted_us
         self._mark_seen(flood_id, now_us)
         hops = flooded.hops + 1
         if hops < self._config.hops_max:
             copy = Flooded(flooded.origin, flooded.number, hops, flooded.message)
-            self._schedule_rebroadcast(copy, self._config.repeats, 0, now_us)
+            repeats = 1 if wait_us else self._config.repeats
+            self._schedule_rebroadcast(copy, repeats, wait_us, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
-
-    def _is_admitted(self, sender: NodeId, origin: NodeId, now_us: int) -> bool:
-        """Charges a flood to the neighbour that sent it, and to the node where it began, or to all
-        unknown ones together; False if one of them has too many. Otherwise the neighbours of a
-        node that floods would pass on many more than it may send to each of them."""
-        per_s = self._config.per_neighbour_per_s
-        if per_s is None:
-            return True
-        if not self._consume(sender, per_s, now_us):
-            return False
-        if origin == sender:
-            return True
-        if origin not in self._budgets and not self._consume(_UNKNOWN, per_s, now_us):
-            return False
-        return self._consume(origin, per_s, now_us)
-
-    def _consume(self, name: NodeId, per_s: float, now_us: int) -> bool:
-        """Charges a flood to a node; False if it has too many."""
-        burst = per_s * _BURST_S
-        left, at_us = self._budgets.get(name, (burst, now_us))
-        left = min(burst, left + max(0, now_us - at_us) / SECOND_US * per_s)
-        self._budgets.refresh(name, (max(left - 1, 0.0) if left >= 1 else left, now_us))
-        return left >= 1
 
     def on_rebroadcast_timer(self, timer: RebroadcastTimer, now_us: int) -> None:
         """Broadcasts a pending flood, and schedules its next repeat if there is one."""
