@@ -13,6 +13,7 @@ from typing import NewType
 import msgspec
 
 from thyme.model.errors import KeyFormatError, safe_repr
+from thyme.model.time_frames import SECOND_US
 
 NodeId = NewType("NodeId", bytes)
 ObjectId = NewType("ObjectId", str)
@@ -24,6 +25,8 @@ NODE_ID_BYTES_MAX = 32
 ID_BYTES_MAX = 64
 _HEXADECIMAL = re.compile(r"([0-9a-fA-F]{2})+")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no look-alikes
+_STARTED_DIGITS = 7
+_STARTED = re.compile(rf"([{_ALPHABET}]{{{_STARTED_DIGITS}}})-.+")
 
 
 def as_node_id(value: object) -> NodeId:
@@ -47,6 +50,31 @@ def random_id(rng: Random, bits: int = 65) -> str:
     """Returns a random identifier of `bits` bits, 5 bits per character."""
     getrandbits = rng.getrandbits
     return "".join([_ALPHABET[getrandbits(5)] for _ in range(-(-bits // 5))])
+
+
+def new_subscription_id(rng: Random, started_us: int | None) -> SubscriptionId:
+    """A random identifier. With an instant it begins with that, in seconds, as long as an
+    identifier without one and a few characters: brokers then know how old a subscription is, which
+    its subscriber signs with the identifier (B5)."""
+    random_part = random_id(rng)
+    if started_us is None:
+        return SubscriptionId(random_part)
+    seconds, digits = max(0, started_us // SECOND_US), ""
+    for _ in range(_STARTED_DIGITS):
+        seconds, digit = divmod(seconds, len(_ALPHABET))
+        digits = _ALPHABET[digit] + digits
+    return SubscriptionId(f"{digits}-{random_part[:8]}")
+
+
+def subscription_started_us(sid: SubscriptionId) -> int:
+    """When a subscription was started by the clock of its subscriber; 0 if it does not say."""
+    found = _STARTED.fullmatch(sid)
+    if found is None:
+        return 0
+    seconds = 0
+    for digit in found[1]:
+        seconds = seconds * len(_ALPHABET) + _ALPHABET.index(digit)
+    return seconds * SECOND_US
 
 
 class Key(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True, cache_hash=True):

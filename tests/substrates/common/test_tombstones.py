@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, BOB, photo
-from thyme.model.errors import RejectedError
-from thyme.model.ids import NodeId
+from thyme.model.errors import ClosedError, RejectedError
+from thyme.model.ids import NodeId, new_subscription_id, subscription_started_us
 from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import ALWAYS
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common import tombstones
 from thyme.substrates.common.broker import Broker, BrokerConfig
@@ -25,8 +29,10 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "HORIZONS_MAX", LIMIT)
 
 
-def a_broker(store: MemoryStore | None = None, now_us: int = 0) -> Broker:
-    return Broker(store or MemoryStore(), BrokerConfig(), now_us)
+def a_broker(
+    store: MemoryStore | None = None, now_us: int = 0, config: BrokerConfig | None = None
+) -> Broker:
+    return Broker(store or MemoryStore(), config or BrokerConfig(), now_us)
 
 
 def publish_and_delete(broker: Broker, item: Metadata, now_us: int) -> None:
@@ -102,3 +108,87 @@ def test_b5_no_removed_object_is_ever_accepted_again(steps: list[tuple[int, int]
         broker.check()
     end_us = (len(steps) + 100) * SECOND_US
     assert all(is_refused(broker, item, end_us) for item in removed)
+
+
+def test_b5_an_object_that_expired_is_forgotten_and_one_that_was_deleted_is_not() -> None:
+    broker = a_broker(config=BrokerConfig(metadata_only=True))
+    deleted = photo(1, at_us=HOUR_US, by=BOB)
+    publish_and_delete(broker, deleted, 2 * HOUR_US)
+    expired = photo(2, at_us=HOUR_US, by=BOB, expires_us=2 * HOUR_US)
+    broker.insert(expired, BOB, b"", HOUR_US)
+    broker.expire(3 * HOUR_US)
+    assert len(list(broker.catalogue.tombstones())) == 2
+
+    broker.expire(100 * HOUR_US)
+
+    assert [key for key, _ in broker.catalogue.tombstones()] == [str(deleted.key)]
+    assert is_refused(broker, deleted, 100 * HOUR_US)
+    assert not is_refused(broker, photo(3, at_us=HOUR_US, by=BOB), 100 * HOUR_US), (
+        "old records of the same owner, from other nodes of the cell, are accepted"
+    )
+
+
+def a_subscription(subscriber: NodeId, started_us: int) -> SubscriptionRecord:
+    sid = new_subscription_id(Random(started_us), started_us)
+    return SubscriptionRecord(SubscriptionKey(sid, subscriber), (Conjunction(("goal",)),), ALWAYS)
+
+
+def is_closed(broker: Broker, subscription: SubscriptionRecord, now_us: int) -> bool:
+    try:
+        broker.activate(subscription, subscription.key.subscriber, now_us)
+    except ClosedError:
+        return True
+    return False
+
+
+def subscribe_and_cancel(broker: Broker, subscription: SubscriptionRecord, now_us: int) -> None:
+    broker.activate(subscription, subscription.key.subscriber, now_us)
+    broker.unsubscribe(subscription.key, subscription.key.subscriber, now_us)
+
+
+@pytest.mark.parametrize("flooder", ["one", "many", "itself"])
+def test_b5_an_ended_subscription_stays_ended_after_many_others(flooder: str) -> None:
+    store = MemoryStore()
+    broker = a_broker(store)
+    ended, active = a_subscription(BOB, 2 * SECOND_US), a_subscription(BOB, 1 * SECOND_US)
+    broker.activate(active, BOB, 2 * SECOND_US)
+    subscribe_and_cancel(broker, ended, 3 * SECOND_US)
+
+    for number in range(100):
+        at_us = (4 + number) * SECOND_US
+        name = {"one": ALICE, "many": NodeId(b"sybil %d" % number), "itself": BOB}[flooder]
+        subscribe_and_cancel(broker, a_subscription(name, at_us), at_us)
+
+    now_us = 200 * SECOND_US
+    for each in (broker, a_broker(store, now_us)):  # also after a restart
+        assert is_closed(each, ended, now_us)
+        assert not is_closed(each, active, now_us), "one that never ended goes on"
+        assert not is_closed(each, a_subscription(BOB, now_us), now_us)
+        each.check()
+
+
+def test_b5_an_ended_subscription_stays_ended_after_days() -> None:
+    broker = a_broker()
+    ended = a_subscription(BOB, HOUR_US)
+    subscribe_and_cancel(broker, ended, 2 * HOUR_US)
+    broker.expire(1_000 * HOUR_US)
+    assert is_closed(broker, ended, 1_000 * HOUR_US)
+
+
+def test_b5_subscriptions_of_a_clock_that_is_ahead_stay_ended_and_go_on() -> None:
+    broker = a_broker()
+    ahead_us = 600 * SECOND_US
+    ended = [a_subscription(BOB, ahead_us + number * SECOND_US) for number in range(1, 50)]
+    for number, subscription in enumerate(ended, start=1):
+        subscribe_and_cancel(broker, subscription, number * SECOND_US)
+
+    assert all(is_closed(broker, each, 60 * SECOND_US) for each in ended)
+    assert not is_closed(broker, a_subscription(BOB, ahead_us + 60 * SECOND_US), 60 * SECOND_US)
+
+
+@given(st.integers(0, 2**34 * SECOND_US))
+def test_b5_an_identifier_tells_when_its_subscription_was_started(started_us: int) -> None:
+    sid = new_subscription_id(Random(1), started_us)
+    assert subscription_started_us(sid) == started_us // SECOND_US * SECOND_US
+    assert len(sid) == 16
+    assert subscription_started_us(new_subscription_id(Random(1), None)) == 0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from thyme.model.errors import ClosedError, NotOwnerError, RejectedError
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key, NodeId, SubscriptionId, subscription_started_us
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import TimeFrame, earliest
@@ -26,7 +26,7 @@ from thyme.storage.store import RecordTable, Store
 from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.catalogue import Catalogue, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
+from thyme.substrates.common.tombstones import Horizon, Tombstone, TombstoneStore
 
 _PAGE_MAX = RECORDS_MAX
 """Maximum number of stored matches in one page."""
@@ -59,6 +59,11 @@ class HistoryPage(msgspec.Struct, frozen=True):
 
 SUBSCRIPTIONS = RecordTable("subscription", SubscriptionRecord)
 SUBSCRIPTION_TOMBSTONES = RecordTable("buried subscription", Tombstone)
+SUBSCRIPTION_HORIZONS = RecordTable("subscription horizon", Horizon)
+
+
+def _started_us(key: str) -> int:
+    return subscription_started_us(SubscriptionId(key.rpartition("@")[0]))
 
 
 def _cut_page(items: list[Metadata]) -> tuple[Metadata, ...]:
@@ -96,7 +101,9 @@ class Broker:
         )
         self._ahead_us = 0
         self.usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
-        self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES)
+        self._tombstones = TombstoneStore(
+            store, SUBSCRIPTION_TOMBSTONES, horizons=SUBSCRIPTION_HORIZONS, made_us=_started_us
+        )
         self._active: SubscriptionIndex[SubscriptionRecord] = SubscriptionIndex(
             tolerance_us=config.skew_us
         )
@@ -202,6 +209,10 @@ class Broker:
         if self.is_cancelled(key):
             raise ClosedError(f"subscription {key} was cancelled")
         self.expire(now_us)
+        if key not in self._active and self._tombstones.is_beyond_horizon(
+            key.subscriber, subscription_started_us(key.sid)
+        ):
+            raise ClosedError(f"subscription {key} is older than cancelled ones that are forgotten")
         world_us = self._world_us(now_us)
         if not subscription.frame.has_ended(world_us - self._config.skew_us):
             if key not in self._active:

@@ -78,6 +78,7 @@ class Catalogue:
             OBJECT_TOMBSTONES,
             tombstone_age_us_max,
             horizons=OBJECT_HORIZONS,
+            expiring=(EXPIRED, EVICTED),
             permanent=not metadata_only,
         )
         self.history = store.open_history(OBJECTS)

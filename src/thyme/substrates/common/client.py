@@ -25,7 +25,7 @@ from thyme.model.errors import (
     ThymeError,
     UnsupportedError,
 )
-from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, random_id
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, new_subscription_id, random_id
 from thyme.model.metadata import Content, Limits, Metadata, make_metadata
 from thyme.model.object_chunks import is_large
 from thyme.model.signed_records import RecordSigner, sign_metadata
@@ -302,7 +302,8 @@ class Client:
     def _subscribe(self, request: app.Subscribe, now_us: int) -> None:
         if self._subscriber.is_full():
             raise RejectedError("too many subscriptions on this node: cancel some first")
-        key = SubscriptionKey(SubscriptionId(random_id(self._rng)), self._node_id)
+        sid = new_subscription_id(self._rng, None if self._signer is None else now_us)
+        key = SubscriptionKey(sid, self._node_id)
         subscription = SubscriptionRecord(key, request.conjunctions, request.frame)
         own = self._subscriber.open(subscription, request.batch)
 

@@ -206,7 +206,7 @@ class DcsNode:
     def beacon_payload(self, now_us: int) -> bytes:
         """The payload of the next beacon: the digest of this node's cell state, and the stamp of
         the latest topology change."""
-        payload = b"" if self._anti_entropy is None else self._anti_entropy.beacon_digest(now_us)
+        payload = b"" if self._anti_entropy is None else self._anti_entropy.beacon_digest()
         stamp = self.membership.change_stamp
         if stamp and self.routing.serving:
             payload = payload.ljust(DIGEST_BYTES, b"\0") + stamp

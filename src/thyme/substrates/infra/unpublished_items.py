@@ -19,7 +19,6 @@ from thyme.substrates.infra.station.records import StationRecords, item_key, par
 
 STATION_TOMBSTONES = RecordTable("station tombstone", Tombstone)
 STATION_HORIZONS = RecordTable("station horizon", Horizon)
-_FOR_EVER_US = 2**62
 
 
 class UnpublishedItems:
@@ -28,9 +27,7 @@ class UnpublishedItems:
     def __init__(self, store: Store, records: StationRecords) -> None:
         self._records = records
         self._messages: dict[ItemId, Unpublish] = {}
-        self._tombstones = TombstoneStore(
-            store, STATION_TOMBSTONES, _FOR_EVER_US, horizons=STATION_HORIZONS
-        )
+        self._tombstones = TombstoneStore(store, STATION_TOMBSTONES, horizons=STATION_HORIZONS)
 
     def __contains__(self, item: ItemId) -> bool:
         return item in self._messages

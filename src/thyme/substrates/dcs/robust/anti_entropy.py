@@ -91,17 +91,15 @@ class AntiEntropy:
 
     # Detecting differences
 
-    def beacon_digest(self, now_us: int) -> bytes:
+    def beacon_digest(self) -> bytes:
         """The digest of this node's cell state for its beacons."""
         if not self._routing.serving:
             return b""
-        return combine_digests((*self._index.digests(now_us), self._replicas.cell_wide_digest))
+        return combine_digests((*self._index.digests(), self._replicas.cell_wide_digest))
 
-    def matches_digest(self, beacon: BeaconReceived, now_us: int) -> bool:
+    def matches_digest(self, beacon: BeaconReceived) -> bool:
         """Whether a cell peer's beacon carries the same digest as this node's."""
-        own_digest = combine_digests(
-            (*self._index.digests(now_us), self._replicas.cell_wide_digest)
-        )
+        own_digest = combine_digests((*self._index.digests(), self._replicas.cell_wide_digest))
         return beacon.payload[:DIGEST_BYTES] == own_digest
 
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
@@ -110,7 +108,7 @@ class AntiEntropy:
             self._suspects.pop(beacon.node, None)
             return
         suspect = self._suspects.get(beacon.node)
-        if self.matches_digest(beacon, now_us):
+        if self.matches_digest(beacon):
             if suspect is not None:
                 del self._suspects[beacon.node]
                 self._outbox.cancel_timer(AntiEntropyTimer(beacon.node))
@@ -138,7 +136,7 @@ class AntiEntropy:
         if suspect is not None and self._routing.serving:
             self._back_off(suspect, now_us)
             self.comparisons += 1
-            digest = CellDigest(bucket_digests(self._record_hashes(now_us)))
+            digest = CellDigest(bucket_digests(self._record_hashes()))
             self._routing.send([Destination(self._routing.cell, timer.node)], digest, now_us)
 
     def _back_off(self, suspect: _Suspect, now_us: int) -> None:
@@ -162,7 +160,7 @@ class AntiEntropy:
         if (suspect := self._suspects.get(delivery.origin)) is not None:
             self._back_off(suspect, now_us)
             self._outbox.cancel_timer(AntiEntropyTimer(delivery.origin))
-        hashes = list(self._record_hashes(now_us))
+        hashes = list(self._record_hashes())
         by_bucket: dict[int, list[RecordHash]] = {}
         for record_hash in hashes:
             by_bucket.setdefault(bucket_of(record_hash), []).append(record_hash)
@@ -189,7 +187,7 @@ class AntiEntropy:
         if message.hashes_wanted:
             hashes = [
                 record_hash
-                for record_hash in self._record_hashes(now_us)
+                for record_hash in self._record_hashes()
                 if bucket_of(record_hash) in buckets
             ]
             self._send_to_origin(
@@ -223,8 +221,8 @@ class AntiEntropy:
     ) -> None:
         self._routing.send([Destination(delivery.origin_cell, delivery.origin)], message, now_us)
 
-    def _record_hashes(self, now_us: int) -> Iterator[RecordHash]:
-        for part in (*self._index.digests(now_us), self._replicas.cell_wide_digest):
+    def _record_hashes(self) -> Iterator[RecordHash]:
+        for part in (*self._index.digests(), self._replicas.cell_wide_digest):
             yield from part.hashes()
 
     def _records_with_hashes(self) -> Iterator[tuple[str, object, list[RecordHash]]]:

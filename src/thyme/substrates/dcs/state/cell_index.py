@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from thyme.model.bounded import BoundedDict, drop_before
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotOwnerError, OperationError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -33,7 +33,7 @@ from thyme.protocol.messages.cell_records import (
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.catalogue import DELETED, EVICTED, UNKNOWN
-from thyme.substrates.common.tombstones import TOMBSTONE_AGE_US_MAX, TOMBSTONES_MAX, Tombstone
+from thyme.substrates.common.tombstones import TOMBSTONES_MAX, Tombstone
 from thyme.substrates.dcs.state.cell_digest import (
     SetDigest,
     cancelled_name,
@@ -87,7 +87,7 @@ class CellIndex:
         self._conjunction_digest = SetDigest()
         self._conjunction_names: dict[SubscriptionKey, tuple[str, ...]] = {}
         self._tombstone_digest = SetDigest()
-        self._tombstone_times_us: BoundedDict[str, int] = BoundedDict(2 * TOMBSTONES_MAX)
+        self._tombstone_names: BoundedDict[str, None] = BoundedDict(2 * TOMBSTONES_MAX)
         self._build_digests()
 
     # Objects
@@ -155,7 +155,7 @@ class CellIndex:
         self.broker.expire(now_us)
         self.broker.catalogue.remove_with_tombstone(key, DELETED, now_us, proof)
         self._drop_replication_list(key)
-        self._digest_tombstone(deleted_name(str(key)), now_us)
+        self._digest_tombstone(deleted_name(str(key)))
 
     def with_replication_list(self, metadata: Metadata) -> IndexedMetadata:
         """The metadata with its replication list."""
@@ -231,7 +231,7 @@ class CellIndex:
         """Removes a subscription with a tombstone."""
         self.broker.unsubscribe(key, by, now_us, proof)
         self._drop_subscriber_cell(key)
-        self._digest_tombstone(cancelled_name(str(key)), now_us)
+        self._digest_tombstone(cancelled_name(str(key)))
 
     def subscriber_cell(self, key: SubscriptionKey) -> CellId:
         """The cell in which the subscriber of an active subscription was last seen."""
@@ -302,12 +302,12 @@ class CellIndex:
 
     def merge_object_tombstone(self, key: Key, tombstone: TombstoneRecord) -> None:
         """Merges the tombstone of an object from another node's state."""
-        self.broker.catalogue.remove_with_tombstone(
-            key, tombstone.reason, tombstone.removed_us, proof_of(tombstone.removed)
-        )
+        proof = proof_of(tombstone.removed)
+        reason = DELETED if proof else tombstone.reason  # only a delete is signed
+        self.broker.catalogue.remove_with_tombstone(key, reason, tombstone.removed_us, proof)
         self._drop_replication_list(key)
-        if tombstone.reason == DELETED:
-            self._digest_tombstone(deleted_name(str(key)), tombstone.removed_us)
+        if reason == DELETED:
+            self._digest_tombstone(deleted_name(str(key)))
 
     def merge_subscription_tombstone(
         self, key: SubscriptionKey, tombstone: TombstoneRecord
@@ -317,7 +317,7 @@ class CellIndex:
             key, tombstone.reason, tombstone.removed_us, proof_of(tombstone.removed)
         )
         self._drop_subscriber_cell(key)
-        self._digest_tombstone(cancelled_name(str(key)), tombstone.removed_us)
+        self._digest_tombstone(cancelled_name(str(key)))
 
     # Removing records that other cells store
 
@@ -347,7 +347,7 @@ class CellIndex:
 
     # Digests
 
-    def digests(self, now_us: int) -> tuple[SetDigest, ...]:
+    def digests(self) -> tuple[SetDigest, ...]:
         """The digests of objects, conjunctions and tombstones, to compare with cell peers (B2)."""
         history = self.broker.catalogue.history
         if len(self._object_digest) != len(history):
@@ -356,9 +356,6 @@ class CellIndex:
             active = {subscription.key for subscription in self.broker.active_subscriptions()}
             for key in [key for key in self._conjunction_names if key not in active]:
                 self._undigest_subscription(key)
-        since_us = now_us - TOMBSTONE_AGE_US_MAX + 1
-        for name in drop_before(self._tombstone_times_us, since_us):
-            self._tombstone_digest.remove(name)
         return self._object_digest, self._conjunction_digest, self._tombstone_digest
 
     def _build_digests(self) -> None:
@@ -367,9 +364,9 @@ class CellIndex:
             self._digest_subscription(subscription)
         for tombstone in self.object_tombstones():
             if tombstone.reason == DELETED:
-                self._digest_tombstone(deleted_name(tombstone.key), tombstone.removed_us)
+                self._digest_tombstone(deleted_name(tombstone.key))
         for tombstone in self.subscription_tombstones():
-            self._digest_tombstone(cancelled_name(tombstone.key), tombstone.removed_us)
+            self._digest_tombstone(cancelled_name(tombstone.key))
 
     def _digest_subscription(self, subscription: SubscriptionRecord) -> None:
         names = conjunction_names(subscription.key, subscription.conjunctions)
@@ -381,11 +378,11 @@ class CellIndex:
         for name in self._conjunction_names.pop(key, ()):
             self._conjunction_digest.remove(name)
 
-    def _digest_tombstone(self, name: str, at_us: int) -> None:
+    def _digest_tombstone(self, name: str) -> None:
         self._tombstone_digest.add(name)
-        if name in self._tombstone_times_us:
+        if name in self._tombstone_names:
             return
-        evicted = self._tombstone_times_us.put(name, at_us)
+        evicted = self._tombstone_names.put(name, None)
         if evicted is not None:
             self._tombstone_digest.remove(evicted)
 

@@ -88,7 +88,9 @@ class ReplicaStore:
         self.usage = UsageTable("objects", quota.objects, quota.bytes)
         self._store = store
         self._retention = retention
-        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS)
+        self._tombstones = TombstoneStore(
+            store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS, expiring=(EXPIRED, EVICTED)
+        )
         self._replicas: dict[Key, StoredReplica] = {}
         """All objects; those with a long summary, and old ones, in brief."""
         self._complete_keys: deque[Key] = deque()
