@@ -39,6 +39,7 @@ from thyme.transport.datagrams import (
     Content,
     Fragment,
     Hello,
+    HelloChallenge,
     decode,
     digest_world,
     encode,
@@ -47,7 +48,11 @@ from thyme.transport.link import Link
 from thyme.transport.link_config import Address, LinkConfig
 from thyme.wire import codec
 
+INTRODUCTION_S = 0.2
 LISTEN_S = 3.0
+INTRODUCTION_S = 0.2
+ATTEND_S = 0.02
+"""How long the attacker listens in each second, to respond to challenges as every member does."""
 BATCH = 64
 """Datagrams between two looks at the clock."""
 PREPARED = 2_000
@@ -76,11 +81,25 @@ class Attacker:
         """Public keys of the nodes, from their hellos."""
         self._listen()
         self.digest = digest_world(self.world)
-        proof = Ed25519PeerAuthenticator(self.identity, self.digest, self.incarnation, _now_us())
-        self.link = Link(
-            self.identity.node_id, self.world, self.incarnation, LinkConfig(), authenticator=proof
-        )
-        self.run_link(LISTEN_S)
+        self.others: list[tuple[NodeId, bytes, Link]] = []
+        """Members besides, with their incarnations and links."""
+        self.link = self.make_link(self.identity, self.incarnation)
+        self.run_link(self.link, LISTEN_S)
+
+    def introduce_others(self, count: int) -> None:
+        """Introduces more members, one after the other: challenges do not say to whom they are."""
+        for _ in range(count):
+            identity, incarnation = Identity(os.urandom(32)), os.urandom(8)
+            link = self.make_link(identity, incarnation)
+            self.run_link(link, INTRODUCTION_S)
+            self.others.append((identity.node_id, incarnation, link))
+
+    def wait_for_start(self) -> None:
+        """Behaves as a neighbour until a line arrives."""
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            for link in (self.link, *(link for _, _, link in self.others)):
+                self.run_link(link, ATTEND_S)
+        sys.stdin.readline()
 
     def _listen(self) -> None:
         """Learns the world and the nodes from their hellos."""
@@ -96,7 +115,13 @@ class Attacker:
                 self.keys[envelope.sender] = envelope.content.identity_proof.public_key
                 self.nodes[envelope.sender] = address
 
-    def run_link(self, seconds: float) -> None:
+    def make_link(self, identity: Identity, incarnation: bytes) -> Link:
+        """The link of a member, which introduces itself and responds to challenges."""
+        proof = Ed25519PeerAuthenticator(identity, self.digest, incarnation, _now_us())
+        config = LinkConfig()
+        return Link(identity.node_id, self.world, incarnation, config, authenticator=proof)
+
+    def run_link(self, link: Link, seconds: float) -> None:
         """Behaves as a neighbour for some time."""
         assert self.pair.multicast is not None
         sockets = [self.pair.unicast, self.pair.multicast]
@@ -105,10 +130,10 @@ class Attacker:
             for ready in select.select(sockets, [], [], min(left_s, 0.005))[0]:
                 datagram, address = ready.recvfrom(2_000)
                 if address != self.pair.address:
-                    self.link.receive_datagram(datagram, address, _now_us())
-            self.link.tick(_now_us())
-            self.link.drain_events()
-            for outgoing in self.link.drain_datagrams():
+                    link.receive_datagram(datagram, address, _now_us())
+            link.tick(_now_us())
+            link.drain_events()
+            for outgoing in link.drain_datagrams():
                 self.pair.unicast.sendto(outgoing.datagram, outgoing.to or self.pair.group)
 
     def make(self, content: Content) -> bytes:
@@ -170,12 +195,13 @@ def requests(attacker: Attacker) -> Datagrams:
 
 
 def identities(attacker: Attacker) -> Datagrams:
-    """Hellos of many new nodes."""
+    """Hellos of many new nodes; every other one seems to respond to a challenge."""
     hellos: list[bytes] = []
-    for _ in range(IDENTITIES_MANY):
+    for number in range(IDENTITIES_MANY):
         identity, incarnation = Identity(os.urandom(32)), os.urandom(8)
         proof = Ed25519PeerAuthenticator(identity, attacker.digest, incarnation, _now_us())
-        hello = Hello(attacker.world, identity_proof=proof.own_proof)
+        response = HelloChallenge(response=os.urandom(SIGNATURE_BYTES)) if number % 2 else None
+        hello = Hello(attacker.world, identity_proof=proof.own_proof, challenge=response)
         hellos.append(encode(attacker.digest, incarnation, identity.node_id, hello))
     for made in cycle(hellos):
         yield made, None
@@ -183,17 +209,10 @@ def identities(attacker: Attacker) -> Datagrams:
 
 def beginnings(attacker: Attacker) -> Datagrams:
     """First fragments of long messages, in the names of eight members."""
-    members: list[tuple[NodeId, bytes]] = []
-    for _ in range(8):
-        identity, incarnation = Identity(os.urandom(32)), os.urandom(8)
-        proof = Ed25519PeerAuthenticator(identity, attacker.digest, incarnation, _now_us())
-        hello = Hello(attacker.world, identity_proof=proof.own_proof)
-        yield encode(attacker.digest, incarnation, identity.node_id, hello), None
-        members.append((identity.node_id, incarnation))
     body = bytes(FRAGMENT_BYTES_MAX)
     for number in count():
         for index in range(100):
-            for name, incarnation in members:
+            for name, incarnation, _ in attacker.others:
                 fragment = Fragment(number, index, 101, body)
                 datagram = encode(attacker.digest, incarnation, name, fragment)
                 for address in attacker.nodes.values():
@@ -221,7 +240,7 @@ def long_message(attacker: Attacker) -> Datagrams:
     message = wire.PastMatches(SubscriptionId("sub"), len(items), items, has_more=False)
     attacker.link.send(to, attacker.carried(to, 1, message), _now_us())
     while attacker.link.has_pending:
-        attacker.run_link(0.05)
+        attacker.run_link(attacker.link, 0.05)
     yield from ()
 
 
@@ -239,7 +258,7 @@ def valid_message(attacker: Attacker) -> Datagrams:
         message = wire.PastMatches(SubscriptionId("sub"), 0, tuple(items[:many]), has_more=False)
         attacker.link.send(to, attacker.carried(to, 1, message), _now_us())
     while attacker.link.has_pending:
-        attacker.run_link(0.05)
+        attacker.run_link(attacker.link, 0.05)
     yield from ()
 
 
@@ -274,9 +293,7 @@ def attack(attacker: Attacker, kind: str, rate: float, seconds: float) -> int:
     next_hello_s = started_s
     while (now_s := time.monotonic()) < started_s + seconds:
         if now_s >= next_hello_s:
-            attacker.link.tick(_now_us())
-            for outgoing in attacker.link.drain_datagrams():
-                send(outgoing.datagram, outgoing.to or group)
+            attacker.run_link(attacker.link, ATTEND_S)
             next_hello_s = now_s + 1.0
         if rate and sent > (now_s - started_s) * rate:
             time.sleep(0.001)
@@ -302,8 +319,10 @@ def main() -> None:
     """Attacks, and prints a report."""
     options: dict[str, Any] = json.loads(sys.argv[1])
     attacker = Attacker(options["port"], options["substrate"])
+    if options["kind"] == "beginnings":
+        attacker.introduce_others(8)
     print(json.dumps({"ready": len(attacker.nodes)}), flush=True)
-    sys.stdin.readline()
+    attacker.wait_for_start()
     started_s, used_s = time.monotonic(), time.process_time()
     sent = attack(attacker, options["kind"], options["rate"], options["seconds"])
     seconds = time.monotonic() - started_s

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.transport.pipe import WORLD, Pipe
 from tests.transport.test_link import object_data
@@ -27,9 +28,17 @@ from thyme.model.signed_records import (
 )
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import ALWAYS
-from thyme.transport.datagrams import BroadcastBody, Content, Hello, digest_world, encode
+from thyme.transport.datagrams import (
+    BroadcastBody,
+    Content,
+    Hello,
+    HelloChallenge,
+    decode,
+    digest_world,
+    encode,
+)
 from thyme.transport.link import Link
-from thyme.transport.link_config import LinkConfig, RateLimit
+from thyme.transport.link_config import LinkConfig, RateLimit, SendDatagram
 
 ALICE, BOB, MALLORY = (Identity(bytes([number]) * 32) for number in (1, 2, 3))
 TAG = digest_world(WORLD)
@@ -45,8 +54,10 @@ RECORDS: list[Record] = [
 ]
 
 
-def a_pipe(*identities: Identity, config: LinkConfig | None = None) -> Pipe:
-    pipe = Pipe()
+def a_pipe(
+    *identities: Identity, config: LinkConfig | None = None, pipe: Pipe | None = None
+) -> Pipe:
+    pipe = pipe or Pipe()
     for identity in identities:
         authenticator = Ed25519PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
         pipe.links[identity.node_id] = Link(
@@ -185,27 +196,123 @@ def test_who_has_not_said_who_it_is_is_not_heard() -> None:
     assert pipe.links[ALICE.node_id].dropped == {"not introduced": 2}
 
 
-def test_nobody_takes_anothers_name() -> None:
-    """Neither with its own key, nor with the other's key and no signature, nor in another
-    incarnation."""
-    pipe = a_pipe(ALICE)
-    unsigned = Hello(WORLD, identity_proof=hello(BOB).identity_proof)
-    pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY)))
-    pipe.inject(ALICE.node_id, said_by(BOB.node_id, unsigned, life=b"life two"))
+def greet(
+    link: Link, identity: Identity, *, name: NodeId | None = None, life: bytes = LIFE, born_us: int
+) -> None:
+    """A node introduces itself and responds to the challenge, if there is one."""
+    own = Ed25519PeerAuthenticator(identity, TAG, life, born_us)
+    sender, plain = name or identity.node_id, Hello(WORLD, identity_proof=own.own_proof)
+    link.receive_datagram(encode(TAG, life, sender, plain), ("ff", 1), 0)
+    for challenge in challenges_of(link):
+        answer = HelloChallenge(response=own.respond(challenge))
+        hello = Hello(WORLD, identity_proof=own.own_proof, challenge=answer)
+        link.receive_datagram(encode(TAG, life, sender, hello), ("ff", 1), 0)
 
-    assert pipe.links[ALICE.node_id].dropped == {"forged": 2}
-    assert pipe.links[ALICE.node_id].neighbours == []
+
+def challenges_of(link: Link) -> list[bytes]:
+    contents = [decode(sent.datagram).content for sent in link.drain_datagrams()]
+    found = [each.challenge for each in contents if isinstance(each, Hello)]
+    return [each.challenge for each in found if each is not None and each.challenge]
+
+
+def test_nobody_takes_anothers_name() -> None:
+    """Neither with its own key, nor with the other's key and a signature of its own."""
+    pipe = a_pipe(ALICE)
+    link = pipe.links[ALICE.node_id]
+    greet(link, MALLORY, name=BOB.node_id, born_us=10)
+    stolen = hello(BOB).identity_proof
+    answer = HelloChallenge(response=bytes(64))
+    forged = Hello(WORLD, identity_proof=stolen, challenge=answer)
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, forged))
+
+    assert link.dropped == {"forged": 2}
+    assert link.neighbours == []
 
 
 def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
-    pipe = a_pipe(ALICE)
-    link = pipe.links[ALICE.node_id]
+    link = a_pipe(ALICE).links[ALICE.node_id]
     for life, born_us in (b"life two", 20), (b"life one", 10), (b"life six", 60):
-        said = said_by(BOB.node_id, hello(BOB, life=life, born_us=born_us), life)
-        pipe.inject(ALICE.node_id, said)
+        greet(link, BOB, life=life, born_us=born_us)
 
     assert link.dropped == {"old life": 1}
     assert link._neighbours.states[BOB.node_id].incarnation == b"life six"
+
+
+class Recorder(Pipe):
+    """A pipe with somebody who records the datagrams to one node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded: list[tuple[NodeId, bytes]] = []
+
+    def _transmit(self, sender: NodeId, effect: SendDatagram) -> None:
+        self.recorded.append((sender, effect.datagram))
+        super()._transmit(sender, effect)
+
+
+@pytest.mark.parametrize("left_s", [0, 3, 60])
+def test_b5_recorded_datagrams_do_not_make_a_node_a_neighbour_that_is_gone(left_s: float) -> None:
+    """Neither do they keep it one, from another address."""
+    pipe = a_pipe(ALICE, BOB, pipe=Recorder())
+    assert isinstance(pipe, Recorder)
+    pipe.run(20)
+    link = pipe.links[ALICE.node_id]
+    assert link.neighbours == [BOB.node_id]
+    recorded = [datagram for sender, datagram in pipe.recorded if sender == BOB.node_id]
+    del pipe.links[BOB.node_id]
+    pipe.run(left_s)
+
+    for _ in range(80):
+        for datagram in recorded:
+            pipe.inject(ALICE.node_id, datagram, ("fe", 1))
+        pipe.run(0.25)
+
+    assert link.neighbours == []
+
+
+def test_b5_a_neighbour_that_was_silent_is_one_again_after_one_exchange() -> None:
+    pipe = a_pipe(ALICE, BOB)
+    pipe.run(2)
+    pipe.stop(BOB.node_id)
+    pipe.run(20)
+    assert pipe.links[ALICE.node_id].neighbours == []
+
+    pipe.go_on(BOB.node_id, tick_first=True)
+    pipe.run(1.1)
+
+    assert pipe.links[ALICE.node_id].neighbours == [BOB.node_id]
+    assert pipe.links[BOB.node_id].neighbours == [ALICE.node_id]
+
+
+def test_b5_a_neighbour_that_moves_to_another_address_is_followed() -> None:
+    pipe = a_pipe(ALICE, BOB)
+    pipe.run(2)
+    link = pipe.links[ALICE.node_id]
+    bob = pipe.links.pop(BOB.node_id)
+    pipe.run(3)
+    there = ("fe", 9)
+    for _ in range(3):
+        bob.tick(pipe.now_us)
+        for sent in bob.drain_datagrams():
+            link.receive_datagram(sent.datagram, there, pipe.now_us)
+        for sent in link.drain_datagrams():
+            if sent.to in (None, there):
+                bob.receive_datagram(sent.datagram, ("aa", 1), pipe.now_us)
+        pipe.run(0.6)
+
+    assert link._neighbours.states[BOB.node_id].address == there
+
+
+def test_b5_a_node_signs_few_responses_for_strangers() -> None:
+    config = LinkConfig(admission_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
+    link = a_pipe(ALICE, config=config).links[ALICE.node_id]
+    asked = replace(hello(BOB), challenge=HelloChallenge(challenge=bytes(16)))
+    for _ in range(10):
+        link.receive_datagram(said_by(BOB.node_id, asked), ("ff", 1), 0)
+    contents = [decode(sent.datagram).content for sent in link.drain_datagrams()]
+    answers = [each.challenge for each in contents if isinstance(each, Hello) and each.challenge]
+    assert sum(bool(each.response) for each in answers) == 3
+    assert len(answers) == 3, "nor does it ask more of them"
 
 
 @pytest.mark.parametrize(
@@ -226,8 +333,9 @@ def test_b5_a_node_notices_a_later_copy_of_itself(by: str, born_us: int, is_copy
 def test_a_flood_of_introductions_is_not_looked_at() -> None:
     config = LinkConfig(admission_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
     pipe = a_pipe(ALICE, config=config)
+    answered = replace(hello(MALLORY), challenge=HelloChallenge(response=bytes(64)))
     for number in range(10):
         life = number.to_bytes(8)
-        pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY), life), ("fe", 1))
+        pipe.inject(ALICE.node_id, said_by(BOB.node_id, answered, life), ("fe", 1))
 
     assert pipe.links[ALICE.node_id].dropped == {"forged": 3, "too much": 7}

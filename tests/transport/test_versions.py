@@ -133,9 +133,9 @@ def test_headers_of_newer_datagrams_are_read_or_refused(datagram: bytes) -> None
 def test_a_hello_without_versions_is_of_version_one() -> None:
     """Nodes from before the agreement say nothing about versions."""
     with_versions = encode(digest_world(WORLD), bytes(8), BOB, Hello(WORLD))
-    assert with_versions.endswith(b"\x92\x01\x01")
-    at = with_versions.index(b"\x95\x01")
-    without = with_versions[:at] + b"\x94\x01" + with_versions[at + 2 : -3]
+    assert with_versions.endswith(b"\x92\x01\x01\xc0")
+    at = with_versions.index(b"\x96\x01")
+    without = with_versions[:at] + b"\x94\x01" + with_versions[at + 2 : -4]
 
     assert decode(without).content == Hello(WORLD)
 

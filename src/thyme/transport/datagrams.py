@@ -52,6 +52,15 @@ class IdentityProof(msgspec.Struct, frozen=True, array_like=True):
     signature: bytes
 
 
+class HelloChallenge(msgspec.Struct, frozen=True, array_like=True):
+    """A challenge to the receiver of a hello, the response to its challenge, or both (B5)."""
+
+    challenge: bytes = b""
+    """What the receiver must sign to be believed that it is there; empty if nothing."""
+    response: bytes = b""
+    """The signature for a challenge of the receiver; empty if there was none."""
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Announces a node and its world to the devices in range."""
 
@@ -61,6 +70,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     identity_proof: IdentityProof | None = None
     versions: VersionRange = VersionRange()
     """Packet versions of the node; nodes that do not say so have version 1 only."""
+    challenge: HelloChallenge | None = None
+    """In hellos to one node of an open world only."""
 
 
 class BroadcastBody(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):

@@ -31,6 +31,7 @@ from thyme.transport.datagrams import (
     Fragment,
     FragmentAck,
     Hello,
+    HelloChallenge,
     bundle,
     decode_content,
     digest_world,
@@ -83,7 +84,11 @@ class Link:
         self.shares = PeerShares(config.rate_limit)
         self.hellos = HelloRecords()
         self._neighbours = NeighbourTable(
-            config, self.shares, authenticator, self._report_undelivered
+            config,
+            self.shares,
+            authenticator,
+            self._report_undelivered,
+            challenges=cipher is None,  # in a closed world the streams of datagrams are challenged
         )
         self.full_senders: set[NodeId] = set()
         """Senders with too many messages that the node has not handled; owned by the host."""
@@ -289,13 +294,20 @@ class Link:
         if isinstance(content, Hello):
             version = self._agree_version(sender, content, address, now_us)
         neighbour = self._neighbours.states.get(sender)
-        if neighbour is None or neighbour.incarnation != envelope.incarnation:
-            if version == 0 and sender in self.hellos.unknown_versions:
-                raise DecodeError("other version", "no version was agreed with the node")
+        is_new = neighbour is None or neighbour.incarnation != envelope.incarnation
+        if is_new and version == 0 and sender in self.hellos.unknown_versions:
+            raise DecodeError("other version", "no version was agreed with the node")
+        challenge = self._neighbours.make_challenge(envelope, address, now_us)
+        response = self._respond(content, now_us)
+        if challenge is not None:
+            self._send_hello(address, now_us, HelloChallenge(challenge, response))
+            return
+        if neighbour is None or is_new:
             neighbour = self._neighbours.admit(envelope, address, now_us)
-            self._send_hello(address, now_us)
-        if neighbour.address != address:
-            self._neighbours.move(neighbour, address, now_us)
+        elif neighbour.address != address:
+            self._neighbours.move(envelope, address, now_us)
+        if is_new or response:
+            self._send_hello(address, now_us, HelloChallenge(b"", response) if response else None)
         neighbour.last_seen_us = now_us
         neighbour.version = version or neighbour.version
         if not isinstance(content, Bundle):
@@ -305,6 +317,13 @@ class Link:
             raise DecodeError("too much", "rate limit exceeded within a bundle")
         for item in content.items:
             self._handle_content(sender, neighbour, item, now_us)
+
+    def _respond(self, content: Content, now_us: int) -> bytes:
+        """The response to the challenge in a hello; empty if it has none."""
+        if not isinstance(content, Hello) or content.challenge is None:
+            return b""
+        challenge = content.challenge.challenge
+        return self._neighbours.respond(challenge, now_us) if challenge else b""
 
     def _agree_version(self, sender: NodeId, hello: Hello, address: Address, now_us: int) -> int:
         """The version to use with the sender of a hello."""
@@ -396,7 +415,9 @@ class Link:
         datagram = encode(self._world_digest, self._incarnation, self._node_id, content)
         return datagram if self._cipher is None else self._cipher.encrypt(datagram)
 
-    def _send_hello(self, to: Address | None, now_us: int) -> None:
+    def _send_hello(
+        self, to: Address | None, now_us: int, challenge: HelloChallenge | None = None
+    ) -> None:
         """Queues a hello. A broadcast hello of a closed world is preceded by an unencrypted one
         with the world's name, so that a node with the secret can decrypt the second."""
         if self._cipher is not None and to is None:
@@ -405,5 +426,6 @@ class Link:
             self._ready_datagrams.append(SendDatagram(None, datagram))
         proof = None if self._authenticator is None else self._authenticator.own_proof
         versions = self._config.versions
-        self._queue_content(to, Hello(self._world, identity_proof=proof, versions=versions))
+        hello = Hello(self._world, identity_proof=proof, versions=versions, challenge=challenge)
+        self._queue_content(to, hello)
         self._queue_content(to, ClockReading(now_us))

@@ -49,7 +49,8 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit: RateLimit = RateLimit()
     """Limit of the datagrams from one address."""
     admission_rate_limit: RateLimit = RateLimit(datagrams_per_second=50, datagrams_burst=200)
-    """Limit of the identity proofs that are verified, of all addresses together."""
+    """Limit of the identity proofs that are verified, of all addresses together; of the challenges
+    to strangers, and of the responses to theirs."""
 
 
 class SendDatagram(msgspec.Struct, frozen=True, gc=False):

@@ -1,8 +1,9 @@
 """Neighbour table: the nodes in range of a link, and who is accepted as one.
 
 Entry point: `NeighbourTable`. A node becomes a neighbour with its first datagram; where nodes prove
-their identity, with its first proven hello. A silent neighbour is removed, and its pending messages
-fail. What neighbours send is up to `link`.
+their identity, with its first proven hello; in an open world the hello must also respond to a
+challenge, since a recorded one proves nothing about now. A silent neighbour is removed, and its
+pending messages fail. What neighbours send is up to `link`.
 Clauses: M25, D4, B5.
 """
 
@@ -70,13 +71,17 @@ class NeighbourTable:
         shares: PeerShares,
         authenticator: PeerAuthenticator | None,
         report_undelivered: Callable[[NodeId, Message], None],
+        *,
+        challenges: bool = False,
     ) -> None:
-        """With an authenticator, only nodes with a valid identity proof are accepted (B5)."""
+        """With an authenticator, only nodes with a valid identity proof are accepted, and with
+        `challenges` only those that respond to a challenge (B5)."""
+        self._challenges = challenges and authenticator is not None
         self._config = config
         self._shares = shares
         self._authenticator = authenticator
         self._report_undelivered = report_undelivered
-        self._admissions: TokenBucket | None = None
+        self._admissions: dict[str, TokenBucket] = {}
         self._reassembly_bytes = 0
         self._first_number = 0
         """The first packet to a new neighbour has this number, which none to a removed one has
@@ -111,15 +116,41 @@ class NeighbourTable:
         self.states[sender] = neighbour
         return neighbour
 
-    def move(self, neighbour: NeighbourState, address: Address, now_us: int) -> None:
+    def move(self, envelope: Envelope, address: Address, now_us: int) -> None:
         """Follows a neighbour to another address, unless it still sends from the old one: in an
         open world, others can send in its name."""
+        neighbour = self.states[envelope.sender]
         if now_us - neighbour.last_seen_us < _ADDRESS_SILENT_US:
             raise DecodeError("two addresses", "the neighbour sends from another address")
+        if self._challenges and self._authenticator is not None:
+            self._authenticate(self._authenticator, envelope, None, address, now_us)
         self._shares.remove_name(neighbour.address)
         if not self._shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
             raise DecodeError("too many names", "many nodes at one address")
         neighbour.address = address
+
+    def make_challenge(self, envelope: Envelope, address: Address, now_us: int) -> bytes | None:
+        """The challenge for a node that is no neighbour yet, or one at another address; None if its
+        hello responds to one, or needs not."""
+        own, content = self._authenticator, envelope.content
+        if own is None or not self._challenges or _response(content):
+            return None
+        neighbour = self.states.get(envelope.sender)
+        if neighbour is None or neighbour.incarnation != envelope.incarnation:
+            proof = _identity_proof(content)
+            if proof is None or (neighbour and proof.started_us <= neighbour.started_us):
+                return None  # it will not be admitted
+        elif neighbour.address == address or now_us - neighbour.last_seen_us < _ADDRESS_SILENT_US:
+            return None
+        if not self._may("challenge", now_us):
+            raise DecodeError("too much", "rate limit of challenges exceeded")
+        return own.make_challenge(envelope.sender, envelope.incarnation, now_us)
+
+    def respond(self, challenge: bytes, now_us: int) -> bytes:
+        """The response to a challenge; empty if there were too many."""
+        if self._authenticator is None or not self._may("respond", now_us):
+            return b""
+        return self._authenticator.respond(challenge)
 
     def detect_copy(self, envelope: Envelope, now_us: int) -> None:
         """Notices a later incarnation of this node, which another device proves: somebody started
@@ -128,7 +159,7 @@ class NeighbourTable:
         own = self._authenticator
         if self.has_copy or own is None or proof is None:
             return
-        if proof.started_us > own.own_proof.started_us and self._may_verify(now_us):
+        if proof.started_us > own.own_proof.started_us and self._may("verify", now_us):
             self.has_copy = own.verify(envelope.sender, envelope.incarnation, proof)
 
     def store_fragment(
@@ -201,16 +232,25 @@ class NeighbourTable:
             raise DecodeError("old life", "a later incarnation is known")
         if known is None and self._has_too_many_names(address):
             raise DecodeError("too many names", "many nodes at one address")
-        if not self._may_verify(now_us):
+        if not self._may("verify", now_us):
             raise DecodeError("too much", "rate limit of identity proofs exceeded")
-        if not authenticator.verify(envelope.sender, envelope.incarnation, proof):
-            raise DecodeError("forged", "wrong key or invalid signature")
+        sender, incarnation = envelope.sender, envelope.incarnation
+        if self._challenges:
+            response = _response(envelope.content)
+            valid = authenticator.verify_response(sender, incarnation, proof, response, now_us)
+        else:
+            valid = authenticator.verify(sender, incarnation, proof)
+        if not valid:
+            raise DecodeError("forged", "wrong key, invalid signature, or no recent one")
         return proof.started_us
 
-    def _may_verify(self, now_us: int) -> bool:
-        if self._admissions is None:
-            self._admissions = TokenBucket(self._config.admission_rate_limit, now_us)
-        return self._admissions.consume(0, now_us)
+    def _may(self, action: str, now_us: int) -> bool:
+        """Whether one more of some costly action is allowed, for all strangers together."""
+        bucket = self._admissions.get(action)
+        if bucket is None:
+            bucket = TokenBucket(self._config.admission_rate_limit, now_us)
+            self._admissions[action] = bucket
+        return bucket.consume(0, now_us)
 
     def _has_too_many_names(self, address: Address) -> bool:
         account = self._shares.find(address)
@@ -219,3 +259,8 @@ class NeighbourTable:
 
 def _identity_proof(content: Content) -> IdentityProof | None:
     return content.identity_proof if isinstance(content, Hello) else None
+
+
+def _response(content: Content) -> bytes:
+    challenge = content.challenge if isinstance(content, Hello) else None
+    return b"" if challenge is None else challenge.response

@@ -21,3 +21,23 @@ class PeerAuthenticator(Protocol):
     def verify(self, node_id: NodeId, incarnation: bytes, proof: IdentityProof) -> bool:
         """Whether a proof is valid for this node id and incarnation."""
         ...
+
+    def make_challenge(self, node_id: NodeId, incarnation: bytes, now_us: int) -> bytes:
+        """What a node must sign to show that it is there: nobody knows it in advance, and it is
+        another one after some seconds."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The signature of this node for the challenge of another; empty if it is no challenge."""
+        ...
+
+    def verify_response(
+        self,
+        node_id: NodeId,
+        incarnation: bytes,
+        proof: IdentityProof,
+        response: bytes,
+        now_us: int,
+    ) -> bool:
+        """Whether a node with this identity signed a recent challenge; shows the identity, too."""
+        ...

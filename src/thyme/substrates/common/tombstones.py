@@ -1,10 +1,11 @@
 """Tombstones: records of removed objects and subscriptions.
 
 Entry point: `TombstoneStore`. A tombstone keeps late messages from restoring a removed record.
-Bounded in number, and in time except for some reasons, such as a delete by the owner. Beyond the number, the owner
-with most tombstones loses its oldest one, so that nobody can push out those of others. What it
-protected is then refused by a horizon: no object of this owner that was published before the
-removal is accepted any more, and no subscription that was started before the removed one.
+Bounded in number, and in time except for some reasons, such as a delete by the owner. Beyond the
+number, the owner with most tombstones loses its oldest one, so that nobody can push out those of
+others. What it protected is then refused by a horizon: no object of this owner that was published
+before the removal is accepted any more, and no subscription that was started before the removed
+one.
 Clauses: M14, M18, D15, B5. Decision: docs/decisions/0049-horizons.md.
 """
 
@@ -101,9 +102,10 @@ class TombstoneStore:
         made_us: Callable[[str], int] | None = None,
         permanent: bool = False,
     ) -> None:
-        """Tombstones with a reason in `expiring` expire. `made_us` returns the instant of a record by its key; without it, a horizon counts from
-        the removal. With `permanent`, an expired tombstone leaves a horizon, too: for a broker that
-        never receives records from others that store them longer."""
+        """Tombstones with a reason in `expiring` expire. `made_us` returns the instant of a record
+        by its key; without it, a horizon counts from the removal. With `permanent`, an expired
+        tombstone leaves a horizon, too: for a broker that never receives records from others that
+        store them longer."""
         self._store = store
         self._table = table
         self._age_us_max = age_us_max
