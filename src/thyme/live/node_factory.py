@@ -301,7 +301,12 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
     in_chunks = world.substrate == "dcs"  # base stations pass whole objects on
     checks = profile.record_checks
     if checks is not None and world.substrate == "dcs":
-        checks = replace(checks, notifications=True, second_opinions=_SECOND_OPINIONS)
+        checks = replace(
+            checks,
+            notifications=True,
+            second_opinions=_SECOND_OPINIONS,
+            compare_counts=True,
+        )
     return replace(
         profile,
         record_checks=checks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.traits import BaseMessage
@@ -55,6 +57,20 @@ def make_liar(node: DcsNode) -> None:
 
     handler = node.service.answering(lie)
     node.handlers.table.add(wire.FetchObject, to_cell=handler, to_node=handler)
+
+
+def make_hider(node: DcsNode, hidden: Container[str]) -> None:
+    """Turns a node into one that serves its cell, but hides some objects from readers."""
+
+    def hide(delivery: Delivery, request: wire.FetchPage, now_us: int) -> cell_wire.CellPage:
+        page = node.service.read_page(delivery, request, now_us)
+        history = node.index.broker.catalogue.history
+        matches = history.latest_matches(request.conjunctions, request.frame, 1_000, None)
+        total = sum(each.key.oid not in hidden for each in matches)
+        items = tuple(each for each in page.items if each.metadata.key.oid not in hidden)
+        return cell_wire.CellPage(request.request_id, total, items, page.has_more)
+
+    node.handlers.table.add(wire.FetchPage, to_cell=node.service.answering(hide))
 
 
 def _drop(_delivery: Delivery, _message: BaseMessage, _now_us: int) -> None:

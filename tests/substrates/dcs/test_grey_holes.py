@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.substrates.dcs.grey_hole import make_grey_hole, make_liar
+from tests.substrates.dcs.grey_hole import make_grey_hole, make_hider, make_liar
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
 from thyme.protocol import app_interface as asked
 from thyme.routing.cells import Grid
@@ -14,7 +14,8 @@ from thyme.substrates.dcs.config import ROBUST, DcsConfig, RecordCheckConfig
 GRID = Grid(columns=3, rows=2)
 CELL = 1
 TAG = tag_in(CELL, grid=GRID)
-LIVE = replace(ROBUST, record_checks=RecordCheckConfig(notifications=True, second_opinions=3))
+CHECKS = RecordCheckConfig(notifications=True, second_opinions=3, compare_counts=True)
+LIVE = replace(ROBUST, record_checks=CHECKS)
 OBJECTS = 24
 WAIT_S = 300
 """Some checks in a network in which nothing else happens."""
@@ -67,8 +68,26 @@ def test_d27_beside_honest_nodes_every_notification_comes_while_the_grey_hole_is
 
     assert set(net.heard("n50")) == published
     assert len(net.heard("n50")) == OBJECTS, "each once"
-    readers = 4 * ["n00", "n20", "n30", "n40"]
-    assert sum(net.found(name, TAG) == published for name in readers) >= 12, "of 16 searches"
+    readers = 10 * ["n00", "n20", "n30", "n40"]
+    found_all = sum(net.found(name, TAG) == published for name in readers)
+    assert found_all >= 39, "of 40 searches"
+
+
+@pytest.mark.parametrize("compare", [True, False])
+def test_d27_a_node_that_hides_single_objects_from_readers_is_outvoted(compare: bool) -> None:
+    """Another node of the cell counts more matches, so the cell is asked again."""
+    checks = replace(CHECKS, compare_counts=compare)
+    net = a_network(2, replace(ROBUST, record_checks=checks))
+    net.go("t0")
+    net.come("t0")
+    net.run(20)
+    published = publish(net)
+    net.run(10)
+    make_hider(net.nodes["t0"], {"o3", "o5"})
+
+    readers = 10 * ["n00", "n20", "n30", "n40"]
+    found_all = sum(net.found(name, TAG) == published for name in readers)
+    assert (found_all >= 28) == compare, f"{found_all} of 40 searches"
 
 
 def test_d27_without_the_checks_some_notifications_never_come() -> None:

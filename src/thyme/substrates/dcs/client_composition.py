@@ -96,6 +96,7 @@ class ClientParts:
             self._replica_locations,
             self.subscriber,
             0 if checks is None else checks.second_opinions,
+            compare_counts=checks is not None and checks.compare_counts,
         )
         if extension is not None:
             objects, brokers = extension.extend_client(

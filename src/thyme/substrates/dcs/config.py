@@ -120,6 +120,9 @@ class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
     second_opinions: int = 0
     """How often a cell that has no match of a query is asked again: another of its nodes may have
     some."""
+    compare_counts: bool = False
+    """Whether a search also asks for the number of matches, beside the page: if another node of the
+    cell counts more of them, the cell is asked again."""
 
 
 class InsertPacingConfig(msgspec.Struct, frozen=True, kw_only=True):

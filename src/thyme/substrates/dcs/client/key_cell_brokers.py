@@ -8,6 +8,7 @@ Clauses: D11, D16, D17, M17, M20.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from thyme.model.ids import Key
@@ -32,6 +33,11 @@ from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 
+_HIDDEN_TRIES_MAX = 8
+"""How often a cell is asked again of whose matches another of its nodes counts more."""
+Counts = Counter[BrokerId]
+"""How many matches nodes of cells counted, the largest number of each cell."""
+
 
 class KeyCellBrokers:
     """The `BrokerClient` of a Thyme-DCS node: its brokers are the key cells of its queries."""
@@ -43,9 +49,13 @@ class KeyCellBrokers:
         replica_locations: ReplicaLocations,
         subscriber: Subscriber,
         second_opinions: int = 0,
+        *,
+        compare_counts: bool = False,
     ) -> None:
-        """`second_opinions`: how often a cell without a match is asked again."""
+        """`second_opinions`: how often a cell is asked again whose answer is in doubt, because it
+        has no match or, with `compare_counts`, fewer than another answer of the cell counts."""
         self._second_opinions = second_opinions
+        self._compare_counts = compare_counts
         self._requests = requests
         self._key_chooser = key_chooser
         self._replica_locations = replica_locations
@@ -67,7 +77,7 @@ class KeyCellBrokers:
         def on_replies(result: Result[Replies], now_us: int) -> None:
             query = PageQuery(subscription.conjunctions, subscription.frame, page_size)
             pages = result.map(self._collect_pages)
-            self._confirm_empty(cells, query, pages, now_us, on_confirmed)
+            self._confirm(cells, query, pages, None, now_us, on_confirmed)
 
         def on_confirmed(pages: Result[Pages], now_us: int) -> None:
             self._correct_totals(cells, subscription.frame, pages, now_us, on_pages)
@@ -132,39 +142,88 @@ class KeyCellBrokers:
     def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
         cells = self._key_chooser.group_by_cell(query.conjunctions)
 
-        def on_pages(result: Result[Pages], now_us: int) -> None:
-            self._confirm_empty(cells, query, result, now_us, on_confirmed)
+        def on_pages(result: Result[Pages], counts: Counts | None, now_us: int) -> None:
+            self._confirm(cells, query, result, counts, now_us, on_confirmed)
 
         def on_confirmed(result: Result[Pages], now_us: int) -> None:
             self._correct_totals(cells, query.frame, result, now_us, on_result)
 
-        self._fetch_pages(cells, query, now_us, on_pages)
+        self._fetch_with_counts(cells, query, now_us, on_pages)
 
-    def _confirm_empty(
+    def _confirm(
         self,
         cells: Mapping[CellId, tuple[Conjunction, ...]],
         query: PageQuery,
         found: Result[Pages],
+        counts: Counts | None,
         now_us: int,
         on_result: OnResult[Pages],
         tries: int = 0,
     ) -> None:
-        """Asks cells that have no match again: another node of the cell may answer, one that did
-        not drop what it was to keep. A failure then leaves the first answer."""
+        """Asks cells again whose answer is in doubt: another node of the cell may answer, one that
+        did not drop what it was to keep. A failure then leaves the first answer. `counts` is None
+        if numbers of matches are not compared."""
         pages = found.value if isinstance(found, Ok) else {}
-        empty = {cell: cells[cell] for cell in cells if cell in pages and not pages[cell].total}
-        if not empty or tries == self._second_opinions:
+        counted = Counter() if counts is None else counts
+        hidden = {cell for cell in cells if cell in pages and pages[cell].total < counted[cell]}
+        empty = {cell for cell in cells if cell in pages and not pages[cell].total}
+        doubtful = hidden if tries < _HIDDEN_TRIES_MAX else set()
+        if tries < self._second_opinions:
+            doubtful |= empty
+        if not doubtful:
             on_result(found, now_us)
             return
 
-        def on_again(result: Result[Pages], now_us: int) -> None:
-            if isinstance(result, Ok):
-                better = Ok({**pages, **result.value})
-                self._confirm_empty(cells, query, better, now_us, on_result, tries + 1)
-            else:
+        def on_again(result: Result[Pages], more: Counts | None, now_us: int) -> None:
+            if not isinstance(result, Ok):
                 on_result(found, now_us)
+                return
+            better = {
+                broker: max(page, pages[broker], key=lambda each: (len(each.items), each.total))
+                for broker, page in result.value.items()
+            }
+            both, largest = Ok({**pages, **better}), None if more is None else counted | more
+            self._confirm(cells, query, both, largest, now_us, on_result, tries + 1)
 
-        self._fetch_pages(empty, query, now_us, on_again)
+        again = {cell: cells[cell] for cell in cells if cell in doubtful}
+        self._fetch_with_counts(again, query, now_us, on_again, compare=counts is not None)
+
+    def _fetch_with_counts(
+        self,
+        cells: Mapping[CellId, tuple[Conjunction, ...]],
+        query: PageQuery,
+        now_us: int,
+        on_result: Callable[[Result[Pages], Counts | None, int], None],
+        *,
+        compare: bool = True,
+    ) -> None:
+        """Fetches a page from each cell, and beside it the number of matches, for which another
+        node of the cell may be asked; a number that does not come is not waited for again."""
+        if not (compare and self._compare_counts):
+            self._fetch_pages(
+                cells, query, now_us, lambda pages, now_us: on_result(pages, None, now_us)
+            )
+            return
+        arrived: list[Result[Pages]] = []
+        counted: list[Result[Pages]] = []
+
+        def on_arrived(now_us: int) -> None:
+            if arrived and counted:
+                counts = counted[0].value if isinstance(counted[0], Ok) else {}
+                totals = {broker: page.total for broker, page in counts.items()}
+                on_result(arrived[0], Counter(totals), now_us)
+
+        def on_pages(result: Result[Pages], now_us: int) -> None:
+            arrived.append(result)
+            on_arrived(now_us)
+
+        def on_counts(result: Result[Pages], now_us: int) -> None:
+            counted.append(result)
+            on_arrived(now_us)
+
+        self._fetch_pages(cells, query, now_us, on_pages)
+        count_only = PageQuery(query.conjunctions, query.frame, 0)
+        self._fetch_pages(cells, count_only, now_us, on_counts, tries_max=1)
 
     def fetch_next_page(
         self, broker: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
@@ -187,6 +246,7 @@ class KeyCellBrokers:
         query: PageQuery,
         now_us: int,
         on_result: OnResult[Pages],
+        tries_max: int | None = None,
     ) -> None:
         """Fetches a page from each cell, of the conjunctions that are keyed to it."""
         request_id = self._requests.next_id()
@@ -200,6 +260,7 @@ class KeyCellBrokers:
             requests,
             now_us,
             lambda result, now_us: on_result(result.map(self._collect_pages), now_us),
+            tries_max=tries_max,
         )
 
     def _collect_pages(self, replies: Replies) -> Pages:
