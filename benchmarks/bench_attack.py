@@ -7,9 +7,10 @@ Each pair has a publisher, at a steady rate, and a subscriber, in processes of t
 loopback. The service kept is the number of notifications per second during the attack, against the
 seconds before it in the same run; then follow the median age of notifications, the longest time for
 which a node was blocked (before the attack in brackets) and for how much of it it computed rather
-than waited for a processor, the memory of the node that grew most beyond what it stores, and how
-long after the end of the attack all pairs had 90 % of their service again. A rate of 0 is as fast
-as the machine sends. With --full: 12 nodes, and 5,000, 20,000 datagrams a second and full speed.
+than waited for a processor, the longest run of Python's garbage collector, the memory of the node
+that grew most beyond what it stores, and how long after the end of the attack all pairs had 90 % of
+their service again. A rate of 0 is as fast as the machine sends. With --full: 12 nodes, and 5,000,
+20,000 datagrams a second and full speed.
 
 Nodes and attacker share the processors of one machine, unlike devices on a link: the table shows
 how many cores were busy before, and how many the attacker used. The attack `nobody` sends to a port
@@ -186,6 +187,9 @@ def _measure(victims: list[Victim], hostile: Report) -> Report:
         "median_ms": _median([d[1] for i in pairs if (d := during[i])[1] is not None]),
         "kept_by_second": _by_second([victims[i] for i in pairs], started_s, ended_s),
         "busy_ms": max(d[4] for d in during),
+        "collector_ms": max(
+            each["collector_ms"] for v in victims for each in v.between(started_s, ended_s)
+        ),
         "blocked_ms": max(d[3] for d in during),
         "blocked_before_ms": max(b[3] for b in before),
         "growth_mb": growth,
@@ -276,6 +280,7 @@ def _print_table(rows: list[Report], args: argparse.Namespace) -> None:
         "median ms",
         "blocked ms",
         "of it busy",
+        "collector ms",
         "memory MB",
         "stays MB",
     )
@@ -292,6 +297,7 @@ def _print_table(rows: list[Report], args: argparse.Namespace) -> None:
             _figure(row["median_ms"]),
             f"{row['blocked_ms']:.0f} ({row['blocked_before_ms']:.0f})",
             f"{row['busy_ms']:.0f}",
+            f"{row['collector_ms']:.0f}",
             f"{row['growth_mb']:+.0f}",
             f"{row['stays_mb']:+.0f}",
             _figure(row["recovery_s"], "never"),

@@ -9,6 +9,7 @@ It ends when its standard input is closed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -40,13 +41,24 @@ class Meter:
     def __init__(self) -> None:
         self.ages_ms: list[float] = []
         self.acknowledged = self.failed = 0
-        self.blocked_ms = self.busy_ms = 0.0
+        self.blocked_ms = self.busy_ms = self.collector_ms = 0.0
+        self._collector_from_s = 0.0
+        gc.callbacks.append(self._on_collector)
+
+    def _on_collector(self, phase: str, _: dict[str, int]) -> None:
+        """Measures how long the garbage collector of Python takes at most."""
+        if phase == "start":
+            self._collector_from_s = time.thread_time()
+        else:
+            took_ms = (time.thread_time() - self._collector_from_s) * 1_000
+            self.collector_ms = max(self.collector_ms, took_ms)
 
     def report(self, link_dropped: dict[str, int]) -> str:
         """A line of JSON; starts the next count."""
         ages_ms, self.ages_ms = self.ages_ms, []
         blocked_ms, self.blocked_ms = self.blocked_ms, 0.0
         busy_ms, self.busy_ms = self.busy_ms, 0.0
+        collector_ms, self.collector_ms = self.collector_ms, 0.0
         return json.dumps(
             {
                 "at_s": time.time(),
@@ -57,6 +69,7 @@ class Meter:
                 "rss_mb": _rss_mb(),
                 "blocked_ms": blocked_ms,
                 "busy_ms": busy_ms,
+                "collector_ms": collector_ms,
                 "dropped": link_dropped,
             }
         )
