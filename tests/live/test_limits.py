@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import socket
 import sys
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, BOB
+from tests.transport.pipe import Pipe
 from thyme.live.limits.fair_inbox import BYTES_PER_TURN, MESSAGES_MAX, FairInbox
+from thyme.live.limits.sender_limits import SenderLimits
 from thyme.live.limits.socket_filter import attach, make_program
+from thyme.live.node_factory import count_refused_floods, ls_config
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import ALWAYS
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Received, Started
+from thyme.query.query import Query
+from thyme.storage.store import MemoryStore
+from thyme.substrates.ls.node import LsNode
 
 SIZE = 100
 
@@ -108,3 +118,25 @@ def test_b5_the_kernel_drops_the_datagrams_of_a_banned_address_alone(host: str) 
     assert heard() == b"bad"
     for each in sockets:
         each.close()
+
+
+def test_b5_who_floods_beyond_its_budget_is_banned_and_who_passes_some_on_is_not() -> None:
+    """Else a node spends its time on floods that it refuses."""
+    ann, mallory, me = NodeId(b"ann"), NodeId(b"mallory"), NodeId(b"me")
+    pipe = Pipe()
+    for name in (ann, mallory, me):
+        pipe.add(name)
+    pipe.run(1)
+    config = ls_config(WorldInfo("lisbon", "w1", substrate="ls"))
+    node = LsNode(me, MemoryStore(), Random(1), config)
+    limits = SenderLimits(FairInbox(), None, lambda: 0, lambda: count_refused_floods(node))
+    link = pipe.links[me]
+    limits.watch(link)
+    for number in range(2_000):
+        page = wire.FetchPage(number, Query("goal").conjunctions, ALWAYS, 10)
+        flood = wire.Flooded(mallory, number, 0, page)
+        limits.handle(node, Received(mallory, flood), pipe.now_us)
+        if number % 10 == 0:
+            limits.handle(node, Received(ann, flood), pipe.now_us)
+
+    assert link.shares.banned() == [(mallory.hex(), 0)]

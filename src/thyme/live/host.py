@@ -82,10 +82,12 @@ class Host:
         sockets: Sockets | None = None,
         restart_node: RestartNode | None = None,
         count_invalid: Callable[[], int] | None = None,
+        count_refused: Callable[[], int] = lambda: 0,
     ) -> None:
         """Starts the node; if it cannot start, `listener.on_node_failed` has been called. Without
         `restart_node` the host does not follow corrections of the wall clock. `count_invalid` is
-        the number of records with a false signature so far: they are charged to their sender."""
+        the number of records with a false signature so far, `count_refused` that of floods beyond
+        the limit: they are charged to their sender."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._node = node
@@ -95,7 +97,7 @@ class Host:
         self._listener = listener
         self._inbox = FairInbox()
         filter_senders = None if sockets is None else sockets.filter_senders
-        self._limits = SenderLimits(self._inbox, filter_senders, count_invalid)
+        self._limits = SenderLimits(self._inbox, filter_senders, count_invalid, count_refused)
         self._commit_us = 0
         self._flush_handle: asyncio.Handle | None = None
         self._timers = TimerQueue()

@@ -331,6 +331,12 @@ def unwrap_node(node: Node) -> SubstrateNode:
     return inner
 
 
+def count_refused_floods(node: Node) -> int:
+    """How many floods beyond the limit of their senders a node has received (B5)."""
+    inner = node.inner if isinstance(node, RoutedNode) else node
+    return inner.flooding.refused if isinstance(inner, LsNode) else 0
+
+
 def current_station(node: Node) -> NodeId | None:
     """The base station that a node uses, if any (I2)."""
     extension = node.extension if isinstance(node, DcsNode) else None

@@ -32,7 +32,7 @@ from thyme.live.keys.pair_keys import X25519PairKeys
 from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.link_renewal import LinkWithId, renew_links
-from thyme.live.node_factory import check_world, make_node
+from thyme.live.node_factory import check_world, count_refused_floods, make_node
 from thyme.live.node_options import NodeOptions, check_consistent, check_options
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.live.world_choice import AnswerWatch, choose_again, keeps_choice, save_answered
@@ -119,6 +119,7 @@ class LiveNode:
             self.sockets,
             restart,
             None if self.signer is None else self._count_rejected,
+            lambda: count_refused_floods(self.node),
         )
         if self.store_file is not None:
             AnswerWatch(self.store, self.has_answered, lambda: host.closed)

@@ -38,6 +38,7 @@ _WEIGHTS: Final = {
     "too much": 0.05,
     "inbox full": 0.1,
     "too many broadcasts": 0.2,
+    "too many floods": 0.5,
     "reassembly full": 0.05,
     "replayed": 0.2,
     "old life": 0.2,

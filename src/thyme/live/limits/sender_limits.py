@@ -26,11 +26,14 @@ class SenderLimits:
         inbox: FairInbox,
         filter_senders: FilterSenders | None,
         count_invalid: Callable[[], int] | None,
+        count_refused: Callable[[], int],
     ) -> None:
-        """`count_invalid` is the number of records with a false signature so far."""
+        """`count_invalid` is the number of records with a false signature so far, `count_refused`
+        that of floods beyond what their senders may send."""
         self._inbox = inbox
         self._filter_senders = filter_senders
         self._count_invalid = count_invalid
+        self._count_refused = count_refused
         self._filter_revision = 0
         self.link: Link | None = None
 
@@ -59,13 +62,17 @@ class SenderLimits:
 
     def handle(self, node: Node, event: Input, now_us: int) -> list[Action]:
         """Lets a node handle an input, and charges the invalid records of a message to the
-        neighbour that wrote it. One that forwards the message of another cannot know."""
+        neighbour that wrote it: one that forwards the message of another cannot know. A refused
+        flood is charged to whoever sent it."""
         if self._count_invalid is None or not isinstance(event, Received):
             return node.handle(event, now_us)
-        before = self._count_invalid()
+        before, refused_before = self._count_invalid(), self._count_refused()
         actions = node.handle(event, now_us)
         invalid = self._count_invalid() - before
         is_author = getattr(event.message, "origin", event.sender) == event.sender
-        if invalid and is_author and self.link is not None:
-            self.link.charge(event.sender, "not genuine", now_us, invalid)
+        if self.link is not None:
+            if invalid and is_author:
+                self.link.charge(event.sender, "not genuine", now_us, invalid)
+            if self._count_refused() != refused_before:
+                self.link.charge(event.sender, "too many floods", now_us, 1)
         return actions
