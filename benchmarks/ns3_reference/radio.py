@@ -119,16 +119,52 @@ static void Transmit(Ptr<const Packet> packet, double) {
   if (header.IsData() && header.IsRetry()) outcome->retransmissions++;
 }
 
-Outcome Run(const Plan& given, int run) {
+// Corrects ns-3's carrier sense: each report of a busy medium replaces the previous one in its MAC,
+// even if it ends sooner; this listener, called after the MAC's, repeats the longest report.
+class LongestReport : public WifiPhyListener {
+ public:
+  explicit LongestReport(Ptr<ChannelAccessManager> manager) : m_manager(manager) {}
+  void NotifyCcaBusyStart(Time duration, WifiChannelListType type,
+                          const std::vector<Time>& durations) override {
+    Time end = Simulator::Now() + duration;
+    if (type != WIFI_CHANLIST_PRIMARY) return;
+    if (end < m_end)
+      m_manager->NotifyCcaBusyStartNow(m_end - Simulator::Now(), type, durations);
+    else
+      m_end = end;
+  }
+  void NotifyRxStart(Time) override {}
+  void NotifyRxEndOk() override {}
+  void NotifyRxEndError() override {}
+  void NotifyTxStart(Time, dBm_u) override {}
+  void NotifySwitchingStart(Time) override {}
+  void NotifySleep() override {}
+  void NotifyOff() override {}
+  void NotifyWakeup() override {}
+  void NotifyOn() override {}
+
+ private:
+  Ptr<ChannelAccessManager> m_manager;
+  Time m_end;
+};
+
+Outcome Run(const Plan& given, int run, bool longest_report) {
   NodeContainer nodes;
   nodes.Create(given.x.size());
   NetDeviceContainer made = MakeRadio(nodes, given.x, given.y, run);
   std::vector<Ptr<NetDevice>> all;
+  std::vector<std::shared_ptr<WifiPhyListener>> listeners;
   for (uint32_t i = 0; i < made.GetN(); i++) {
     all.push_back(made.Get(i));
     made.Get(i)->SetReceiveCallback(MakeCallback(&Receive));
     DynamicCast<WifiNetDevice>(made.Get(i))
         ->GetPhy()->TraceConnectWithoutContext("PhyTxBegin", MakeCallback(&Transmit));
+    if (longest_report) {
+      Ptr<WifiNetDevice> device = DynamicCast<WifiNetDevice>(made.Get(i));
+      listeners.push_back(
+          std::make_shared<LongestReport>(device->GetMac()->GetChannelAccessManager()));
+      device->GetPhy()->RegisterListener(listeners.back());
+    }
   }
 
   Outcome found;
@@ -187,9 +223,15 @@ class Ns3:
         self._rival = compiled(SENDS)
 
     def run(
-        self, positions: Sequence[tuple[float, float]], sends: Sequence[RawSend], *, run: int = 1
+        self,
+        positions: Sequence[tuple[float, float]],
+        sends: Sequence[RawSend],
+        *,
+        run: int = 1,
+        longest_report: bool = False,
     ) -> Ns3Result:
-        """Runs sends, in order of time, with one of ns-3's independent random runs."""
+        """Runs sends, in order of time, with one of ns-3's independent random runs. With
+        `longest_report`, a shorter report of a busy medium does not replace a longer one."""
         plan = self._rival.Plan()
         for x, y in positions:
             plan.x.push_back(x)
@@ -199,7 +241,7 @@ class Ns3:
             plan.source.push_back(send.source)
             plan.to.push_back(send.to)
             plan.bytes.push_back(send.payload_bytes)
-        found = self._rival.Run(plan, run)
+        found = self._rival.Run(plan, run, longest_report)
         return Ns3Result(
             list(found.receivers),
             sorted(found.delay_us),
