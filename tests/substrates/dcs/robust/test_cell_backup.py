@@ -90,8 +90,8 @@ def test_b1_a_node_that_comes_back_without_the_backup_gets_it_at_once() -> None:
     assert net.found("bea", tag_in(4)) == {"photo"}
 
 
-def test_b1_a_cell_does_not_take_itself_for_the_keeper_of_its_backup() -> None:
-    """The message to the cell that should keep it comes back while that cell is empty."""
+def test_b1_a_cell_does_not_take_itself_for_the_proxy_that_stores_its_backup() -> None:
+    """The message to the cell that should store it comes back while that cell is empty."""
     net = DcsNetwork({name: LONE[name] for name in ("bea", "cat")}, config=SAFE)
     net.go("bea")
     net.insert("cat", "photo", tag_in(4))

@@ -53,7 +53,7 @@ class PendingDeletes:
         return self._pending.get(key)
 
     def add(self, key: Key, deletion: Deletion) -> None:
-        """Remembers a delete until `remove`; the oldest makes room if there are too many."""
+        """Remembers a delete until `remove`; the oldest is dropped if there are too many."""
         self._pending[key] = deletion
         self._store.put(PENDING_DELETES, str(key), deletion)
         if len(self._pending) > _PENDING_DELETES_MAX:
