@@ -177,7 +177,7 @@ def _print_table(rows: Figures) -> None:
     table.add_column("")
     for name in ("median us", "p99 us", "round trips", "bar", "per s", "bar", "arrived", "CPU"):
         table.add_column(name, justify="right")
-    console = Console()
+    console = Console(width=110)
     for system, row in rows.items():
         if "missing" in row:
             console.print(f"{system}: {row['missing']}")

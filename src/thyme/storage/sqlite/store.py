@@ -68,6 +68,9 @@ COMMIT;
 """
 
 
+_DATABASE_ERRORS = (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError)
+
+
 class SqliteStore:
     """A store that survives the end of the process, including kill -9."""
 
@@ -161,13 +164,17 @@ class SqliteStore:
             return self._db.execute(statement, values).fetchall()
 
     def write(self, statement: str, values: Sequence[object] = ()) -> None:
-        with self.database_errors():
-            self._begin()
+        try:  # several times for each object, so without a context manager
+            if not self._db.in_transaction:
+                self._begin()
             self._db.execute(statement, values)
+        except _DATABASE_ERRORS as error:
+            raise self._convert_error(error) from error
 
     def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         with self.database_errors():
-            self._begin()
+            if not self._db.in_transaction:
+                self._begin()
             self._db.executemany(statement, rows)
 
     @contextmanager
@@ -175,12 +182,15 @@ class SqliteStore:
         """Converts errors of SQLite and the file system to a `StoreError` that names the file."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise StoreError(f"{self._path} is in use, here or in another process") from error
-            raise StoreError(f"the store {self._path} cannot be used: {error}") from error
-        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-            raise self._unusable_error(str(error)) from error
+        except _DATABASE_ERRORS as error:
+            raise self._convert_error(error) from error
+
+    def _convert_error(self, error: Exception) -> StoreError:
+        if not isinstance(error, sqlite3.OperationalError):
+            return self._unusable_error(str(error))
+        if "locked" in str(error):
+            return StoreError(f"{self._path} is in use, here or in another process")
+        return StoreError(f"the store {self._path} cannot be used: {error}")
 
     def _reusable_bytes(self) -> int:
         """Returns the size of the free pages inside the file."""
@@ -189,8 +199,7 @@ class SqliteStore:
         return pages * page_bytes
 
     def _begin(self) -> None:
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("BEGIN IMMEDIATE")
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         make_private_file(path)
