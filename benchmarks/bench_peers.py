@@ -1,4 +1,4 @@
-"""One hop: Thyme beside bare UDP, zenoh, NATS and Mosquitto with QoS 1, in the same run.
+"""One hop: Thyme beside bare UDP, signed and not, zenoh, NATS and Mosquitto with QoS 1, in one run.
 
 usage: python benchmarks/bench_peers.py [--quick] [--only es,ls,dcs,...] [--json]
 
@@ -38,6 +38,7 @@ SUBSTRATES = ("es", "ls", "dcs")
 SYSTEMS = (*SUBSTRATES, *(f"{name}-disk" for name in SUBSTRATES), *rivals.SUBSCRIBERS)
 TITLES = {
     "udp": "bare asyncio UDP",
+    "signed": "the same, signed",
     "zenoh": "zenoh",
     "nats": "NATS",
     "mosquitto": "Mosquitto, QoS 1",
