@@ -169,6 +169,7 @@ def test_a_page_of_others_follows_photos_with_the_client(tmp_path: Path) -> None
             await host.wait_for_items(2, "publications")
             page = await a_page(browser, problems, **WIDE)
             await page.goto(f"{place.served.url}/poster")
+            await page.wait_for_selector(".poster-sheet")  # drawn late, in the place of all else
             await page.evaluate(
                 """async () => {
                     const { GalleryClient } = await import("/assets/client.js");
