@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.conftest import Result, Thyme
 from thyme.sim.results.tables import RESULT_FILES, SUMMARY
+from thyme.sim.scenario import Scenario, Substrate, synthetic_trace
+from thyme.traces.football_match import FITTED_MATCHES
 from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 
 HEADER = "at_us,user,op,oid,tags,size,summary_size,text,life_us,sid,query,start_us,end_us\n"
@@ -169,6 +171,19 @@ def test_s13_users_may_attend_the_lecture(thyme: Thyme) -> None:
     assert told["scenario"]["nodes"] == 2
     assert told["scenario"]["operations"] == lecture_trace(1, LectureConfig(users=2)).counts()
     assert told["ops"]["subscribe"]["issued"] >= 2 * 8
+
+
+def test_d28_the_operations_may_be_those_of_a_match_fitted_to_real_posts(thyme: Thyme) -> None:
+    """Its objects have more tags, so that a subscription matches more of them."""
+    fitted = run(thyme, "--trace", "swansea-everton", "--nodes", "3", "--json")
+    usual = run(thyme, "--nodes", "3", "--json")
+
+    expected = synthetic_trace(
+        Scenario(substrate=Substrate.LS, nodes=3), FITTED_MATCHES["swansea-everton"]
+    )
+    told, before = json.loads(fitted.out), json.loads(usual.out)
+    assert told["scenario"]["operations"] == expected.counts()
+    assert told["notifications"]["expected"] > 3 * before["notifications"]["expected"]
 
 
 def test_out_is_a_folder_with_everything(thyme: Thyme, trace: Path, tmp_path: Path) -> None:

@@ -32,10 +32,12 @@ from thyme.pipeline.sweep.plan import plan_evaluation
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.report.report import make_report
-from thyme.sim.scenario import Series
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.sim.scenario import Series, Substrate
+from thyme.traces.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.query_tags import QueryTags
+from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.trace_files import read_trace
 
 if TYPE_CHECKING:
@@ -152,6 +154,30 @@ def test_p3_a_quick_evaluation_simulates_a_share_of_many_posts(
     [inserts] = [row for row in rows_of(made, "trace_counts") if row["kind"] == "insert"]
     assert inserts["operations"] == 600  # the trace of the reference has all posts
     assert made.manifest.notes["one_in"] == 4
+
+
+def test_d28_match_queries_and_retrieves_are_parameters_of_an_evaluation(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rules = TraceRules(query_tags=QueryTags.USED)
+    source = TraceSource(match="swansea-everton", rules=rules)
+    never = RetrieveBehaviour(probability=0.0)
+    arguments: dict[str, Any] = {"only": [Series.STATIC], "source": source, "reaction": never}
+    found = evaluate(spark, TINY, Warehouse(tmp_path), **arguments)
+
+    assert found.traces is not None
+    [file] = Path(found.traces.table_path("traces")).glob("*.parquet")
+    match = FootballMatch(1, structs.replace(FITTED_MATCHES["swansea-everton"], posts=TINY.posts))
+    lasting = structs.replace(rules, lasts_us=SHORT.operations_us)
+    assert read_trace(file, 4) == trace_from_posts(1, match, 4, lasting)
+    operations = rows_of(found.metrics, "runs")
+    assert len(operations) == len(Substrate)
+    kinds = {row["kind"] for row in rows_of(found.runs, "operations")}
+    assert "insert" in kinds
+    assert "retrieve" not in kinds
+    assert plan_evaluation(TINY, Warehouse(tmp_path), 2, **arguments).done == len(Substrate)
+    again = plan_evaluation(TINY, Warehouse(tmp_path), 2, only=[Series.STATIC])
+    assert again.done == 0
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from thyme.traces.posts_to_trace import (
     trace_from_posts,
     wants_to_delete,
 )
+from thyme.traces.query_tags import QueryTags
 from thyme.traces.timetable import FINAL_2016
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ ODD = [  # no tags, before and after the hours, one instant for two posts, no te
 POSTED = [*FootballMatch(3, FootballMatchConfig(posts=900, users=60, tags=120)), *ODD]
 BOOLEAN = TraceRules(boolean_share=0.5, deletes=4.0, unsubscribes=3.0, summary_size=7)
 THINNED = structs.replace(BOOLEAN, one_in=3)
+COMMON = structs.replace(BOOLEAN, query_tags=QueryTags.COMMON)
+USED = structs.replace(BOOLEAN, query_tags=QueryTags.USED)
 
 
 def frame_of(spark: SparkSession, posts: list[Post]) -> DataFrame:
@@ -51,7 +54,11 @@ def frame_of(spark: SparkSession, posts: list[Post]) -> DataFrame:
     return spark.createDataFrame(rows, POSTS)
 
 
-@pytest.mark.parametrize("rules", [BOOLEAN, THINNED], ids=["all posts", "one in three"])
+@pytest.mark.parametrize(
+    "rules",
+    [BOOLEAN, THINNED, COMMON, USED],
+    ids=["all posts", "one in three", "common tags", "tags as used"],
+)
 def test_the_trace_is_that_of_the_rules_in_whatever_partitions_posts_come(
     spark: SparkSession, rules: TraceRules
 ) -> None:

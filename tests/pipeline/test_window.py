@@ -251,6 +251,7 @@ def test_p3_a_csv_of_any_event_becomes_a_trace_without_options(
         (["--deletes", "-1"], "a rate is 0 to 10,000"),
         (["--candidates", "0"], "the share of candidate tags"),
         (["--boolean", "2"], "boolean_share"),
+        (["--query-tags", "all"], "--query-tags 'all' is unknown; there is distinct, common, used"),
     ],
 )
 def test_p3_options_that_make_no_sense_are_refused(
@@ -272,6 +273,27 @@ def test_p3_a_window_is_for_imported_posts(
         assert "a window and --one-in are for imported posts" in err
     status, _, err = run(capsys, *words, "--one-in", 0)
     assert (status, "--one-in 0 must be at least 1" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("preset", "words", "problem"),
+    [
+        ("quick", ["--match", "cup"], "--match 'cup' is unknown; there is final-2016, chelsea-ars"),
+        ("quick", ["--match", "final-2016", "--posts", "posts"], "not with --posts"),
+        ("quick", ["--retrieve", "1.5"], "a probability"),
+        ("quick", ["--within", "-1"], "--within -1: 0 to 3,600 seconds"),
+        ("mobuser-quick", ["--retrieve", "0.5"], "not for the preset mobuser-quick"),
+        ("infra-quick", ["--match", "final-2016"], "not for the preset infra-quick"),
+        ("infra-quick", ["--query-tags", "used"], "the rules of traces are not for the preset"),
+    ],
+)
+def test_p5_options_of_a_match_that_make_no_sense_are_refused(
+    preset: str, words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", tmp_path, "--plan"]
+    status, _, err = run(capsys, "evaluate", "--preset", preset, *out, *words)
+    assert status == 2
+    assert problem in err
 
 
 def test_s13_a_lecture_is_a_trace_stage(

@@ -23,7 +23,7 @@ from thyme.traces.football_match import (
     post_rates,
     tag_vocabulary,
 )
-from thyme.traces.posts import Post, candidate_tags, tag_popularity, top_users
+from thyme.traces.posts import Post, tag_popularity, top_users
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.timetable import FINAL_2016
 
@@ -218,11 +218,3 @@ def test_the_most_active_come_first_and_equals_by_name() -> None:
     assert top_users({"c": 2, "a": 2, "b": 5, "d": 1}, 3) == ["b", "a", "c"]
     with pytest.raises(InputError, match="posts of 1 users only, not of 2"):
         top_users({"a": 1}, 2)
-
-
-@pytest.mark.parametrize(
-    ("share", "kept"), [(0.6, "eca"), (1.0, "ecabd"), (0.1, "e"), (0.61, "ecab")]
-)
-def test_p3_the_most_popular_share_of_the_tags_are_candidates(share: float, kept: str) -> None:
-    popularity = dict(zip(as_tags([*"abcde"]), (2, 2, 3, 1, 9), strict=True))
-    assert "".join(candidate_tags(popularity, share)) == kept

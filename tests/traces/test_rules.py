@@ -21,7 +21,7 @@ from thyme.traces.operations import (
     SubscribeOperation,
     UnsubscribeOperation,
 )
-from thyme.traces.posts import Post, candidate_tags, tag_popularity
+from thyme.traces.posts import Post, tag_popularity
 from thyme.traces.posts_to_trace import (
     HOUR_US,
     TraceRules,
@@ -37,12 +37,13 @@ from thyme.traces.posts_to_trace import (
     trace_from_posts,
     user_operations,
 )
+from thyme.traces.query_tags import QueryCandidates, RankDraw, choose_candidates
 from thyme.traces.row_codec import operation_to_row
 from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.trace import Trace
 from thyme.traces.trace_files import rows_to_csv
 
-CANDIDATES = as_tags(["goal", "eder", "final"])
+CANDIDATES = QueryCandidates(as_tags(["goal", "eder", "final"]), RankDraw(3))
 RULES = TraceRules()
 MINUTE_US = 60 * SECOND_US
 # Three hours are 600 s: what happens at minute m happens at second 10/3 · m.
@@ -112,7 +113,7 @@ def test_six_in_ten_ask_for_all_time_and_the_others_from_now() -> None:
 def test_a_query_is_one_candidate_unless_the_rules_ask_for_formulas() -> None:
     plain = draw_subscribes(1, 7, CANDIDATES, TraceRules(subscribes_early=300))
     mixed = draw_subscribes(1, 7, CANDIDATES, TraceRules(subscribes_early=300, boolean_share=0.5))
-    assert {each.query for each in plain} == set(CANDIDATES)
+    assert {each.query for each in plain} == set(CANDIDATES.tags)
     # The setting changes queries, and nothing else.
     assert [(a.at_us, a.frame) for a in plain] == [(b.at_us, b.frame) for b in mixed]
     changed = [b.query for a, b in zip(plain, mixed, strict=True) if a.query != b.query]
@@ -124,11 +125,11 @@ def test_a_query_is_one_candidate_unless_the_rules_ask_for_formulas() -> None:
 def test_formulas_do_with_the_tags_there_are() -> None:
     rng = Random(1)
     goal, pair = as_tags(["goal"]), as_tags(["goal", "eder"])
-    one = {draw_query(rng, len(goal), 1.0).fill(goal) for _ in range(20)}
-    two = {draw_query(rng, len(pair), 1.0).fill(pair) for _ in range(99)}
+    one = {draw_query(rng, RankDraw(1), 1.0).fill(goal) for _ in range(20)}
+    two = {draw_query(rng, RankDraw(2), 1.0).fill(pair) for _ in range(99)}
     assert one == {"goal"}
     assert all(set(Query(query).tags) <= {"goal", "eder"} for query in two)
-    assert draw_subscribes(1, 0, ()) == []
+    assert draw_subscribes(1, 0, QueryCandidates((), RankDraw(0))) == []
 
 
 def test_objects_and_subscriptions_are_taken_back_in_the_second_half_only() -> None:
@@ -158,7 +159,7 @@ def test_a_user_s_part_depends_on_that_user_alone(trace: Trace) -> None:
     posts = list(FootballMatch(1, FootballMatchConfig(posts=4_000, users=500)))
     inserts = [each for each in trace.operations if isinstance(each, InsertOperation)]
     kept = {each.oid for each in inserts}
-    candidates = candidate_tags(tag_popularity(post for post in posts if post.post_id in kept))
+    candidates = choose_candidates(tag_popularity(p for p in posts if p.post_id in kept))
     for user in (0, 39):
         mine = {each.oid for each in inserts if each.user == user}
         again = user_operations(1, user, [p for p in posts if p.post_id in mine], candidates)

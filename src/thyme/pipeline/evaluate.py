@@ -32,6 +32,7 @@ from thyme.pipeline.sweep.runner import SweepLimits, SweepResult, sweep, warm_up
 from thyme.pipeline.sweep.runs.planned_run import PlannedRun, SweepRun, content_digest
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
+from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,13 +64,14 @@ def evaluate(
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
     source: TraceSource = SYNTHETIC,
+    reaction: RetrieveBehaviour = LECTURE_RETRIEVES,
     limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
     on_progress: Callable[[SweepProgress], None] | None = None,
     on_stage: Callable[[str], None] = lambda text: None,
     on_posts: Callable[[PostsInput], None] = lambda posts: None,
 ) -> Evaluation:
     """Carries out the missing runs of a preset and computes the metrics of all its runs."""
-    planned = make_scenarios(preset, only, profiles)
+    planned = make_scenarios(preset, only, profiles, reaction)
     on_stage("making traces")
     warm_up(spark)
     posts = prepare_posts(warehouse, source, spark)
@@ -79,7 +81,7 @@ def evaluate(
         on_posts(posts)
     if left_out := sorted({each.nodes for each in planned} - {each.nodes for each in wanted}):
         on_stage(f"leaving out networks of {', '.join(map(str, left_out))} nodes: too few users")
-    traces = make_traces(warehouse, preset, wanted, spark, posts, source.rules)
+    traces = make_traces(warehouse, preset, wanted, spark, posts, source)
     runs = plan_runs(wanted, traces.table_path("traces"))
     swept = sweep_runs(
         spark, warehouse, runs, limits=limits, on_progress=on_progress, on_stage=on_stage

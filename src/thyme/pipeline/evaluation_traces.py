@@ -1,7 +1,7 @@
 """Traces of an evaluation: one file for each seed, size, split of roles and duration.
 
 Entry points: `make_traces`, which builds the stage `match`, and `find_traces`. A `TraceSource` says
-where the operations come from: the synthetic match, or imported posts with a window, and the rules
+where the operations come from: a synthetic match, or imported posts with a window, and the rules
 by which posts become operations. Networks with more nodes than the posts have users are left out.
 Clauses: P3, P10, C21.
 """
@@ -19,7 +19,12 @@ import pyarrow.parquet as pq
 from thyme.pipeline.sweep.presets import Preset
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Scenario, Series
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.football_match import (
+    DEFAULT_MATCH,
+    FITTED_MATCHES,
+    FootballMatch,
+    FootballMatchConfig,
+)
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules, trace_from_posts
 from thyme.traces.timetable import TimetableChoice
@@ -35,9 +40,11 @@ TRACES_STAGE = "match"
 
 
 class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of the traces: posts (None: the synthetic match), their window, and the rules."""
+    """The origin of the traces: posts (None: a synthetic match), their window, and the rules."""
 
     posts: Warehouse | None = None
+    match: str = DEFAULT_MATCH
+    """The synthetic match, a name in FITTED_MATCHES."""
     choice: TimetableChoice = TimetableChoice()
     rules: TraceRules = JOURNAL_RULES
     """The duration and, for imported posts, the timetable are replaced for each trace."""
@@ -144,13 +151,13 @@ def fitting_scenarios(wanted: Sequence[Scenario], posts: PostsInput | None) -> l
 TraceFactory = Callable[[TraceSpec], Trace]
 
 
-def _synthetic_factory(posts: int, rules: TraceRules) -> TraceFactory:
-    """Makes traces of the synthetic match; generates the posts of each seed once."""
+def _synthetic_factory(config: FootballMatchConfig, rules: TraceRules) -> TraceFactory:
+    """Makes traces of a synthetic match; generates the posts of each seed once."""
     made: dict[int, list[Post]] = {}
 
     def trace(which: TraceSpec) -> Trace:
         if which.seed not in made:
-            made[which.seed] = list(FootballMatch(which.seed, FootballMatchConfig(posts=posts)))
+            made[which.seed] = list(FootballMatch(which.seed, config))
         settings = _rules_for(which, rules)
         return trace_from_posts(which.seed, made[which.seed], which.users, *settings)
 
@@ -188,7 +195,7 @@ def make_traces(
     wanted: Iterable[Scenario],
     spark: SparkSession,
     posts: PostsInput | None = None,
-    rules: TraceRules = JOURNAL_RULES,
+    source: TraceSource = SYNTHETIC,
 ) -> Stage:
     """Makes the traces of all runs, and statistics of the full-length trace of 100 users (or of all
     users, if the posts have fewer)."""
@@ -200,8 +207,10 @@ def make_traces(
         from thyme.pipeline.schemas import HISTOGRAM
 
         if posts is None:
-            make = _synthetic_factory(preset.posts, rules)
-            make_full = _synthetic_factory(FootballMatchConfig().posts, rules)
+            match = FITTED_MATCHES[source.match]
+            short = msgspec.structs.replace(match, posts=preset.posts)
+            make = _synthetic_factory(short, source.rules)
+            make_full = _synthetic_factory(match, source.rules)
         else:
             make = _imported_factory(spark, posts)
             make_full = _imported_factory(spark, posts, one_in=1)
@@ -217,7 +226,7 @@ def make_traces(
             draft.write("histogram", histogram, files=1)
             draft.add_notes(window=posts.window.manifest.notes)
 
-    inputs = _stage_inputs(preset, specs, posts, rules)
+    inputs = _stage_inputs(preset, specs, posts, source)
     return warehouse.get_or_build(TRACES_STAGE, *inputs, build)
 
 
@@ -226,11 +235,11 @@ def find_traces(
     preset: Preset,
     wanted: Iterable[Scenario],
     posts: PostsInput | None = None,
-    rules: TraceRules = JOURNAL_RULES,
+    source: TraceSource = SYNTHETIC,
 ) -> Stage | None:
     """The stage with the traces of all runs; None if it has not been built."""
     specs = sorted({trace_spec(scenario) for scenario in wanted})
-    made_from = _stage_inputs(preset, specs, posts, rules)
+    made_from = _stage_inputs(preset, specs, posts, source)
     if TRACES_STAGE not in warehouse.stage_names():
         return None
     stage = warehouse.open_stage(TRACES_STAGE)
@@ -238,14 +247,15 @@ def find_traces(
 
 
 def _stage_inputs(
-    preset: Preset, specs: Sequence[TraceSpec], posts: PostsInput | None, rules: TraceRules
+    preset: Preset, specs: Sequence[TraceSpec], posts: PostsInput | None, source: TraceSource
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Configuration and inputs of the stage `match`."""
     config = {
         "posts": preset.posts,
         "full": list(_seeds(preset)),
         "traces": [each.file for each in specs],
-        "rules": msgspec.to_builtins(rules if posts is None else posts.rules),
+        "rules": msgspec.to_builtins(source.rules if posts is None else posts.rules),
+        "match": source.match if posts is None else None,
     }
     return config, {} if posts is None else {"posts": posts.posts.fingerprint}
 

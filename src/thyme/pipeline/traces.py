@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from thyme.model.errors import InputError
 from thyme.pipeline.schemas import DRAWN, OPERATIONS, rows_to_batch, select_schema
 from thyme.traces.operations import InsertOperation
-from thyme.traces.posts import candidate_count, top_users
+from thyme.traces.posts import top_users
 from thyme.traces.posts_to_trace import (
     JOURNAL_RULES,
     SubscriptionDraw,
@@ -36,6 +36,7 @@ from thyme.traces.posts_to_trace import (
     draw_unsubscribes,
     wants_to_delete,
 )
+from thyme.traces.query_tags import RankDraw, TagUses, choose_ranks
 from thyme.traces.row_codec import operation_to_row, row_to_operation
 from thyme.traces.trace import KINDS, Trace
 
@@ -98,8 +99,8 @@ def operations_from_posts(
     subscriber_table = _user_table(spark, subscribers)
     words = store("words", count_words(inserts, rules.lasts_us))
     tags = words.where(~_is_bucket_word())
-    candidates = candidate_count(tags.count(), rules.candidate_share)
-    drawing = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
+    ranks = choose_ranks(count_uses(tags), rules.query_tags, rules.candidate_share)
+    drawing = subscriber_table.mapInArrow(_subscribe_mapper(seed, ranks, rules), DRAWN)
     asked = store("asked", drawing)
     queries = fill_queries(asked, rank_tags(tags))
     others = deletes.drop("shape", "ranks")
@@ -141,6 +142,12 @@ def _bucket_sizes(words: DataFrame, drawn: DataFrame, lasts_us: int) -> list[int
 
 def _bucket(lasts_us: int) -> Column:
     return F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
+
+
+def count_uses(tags: DataFrame) -> list[TagUses]:
+    """Spark's `query_tags.count_uses`."""
+    groups = tags.groupBy(F.col("count").alias("uses")).agg(F.count("*").alias("tags"))
+    return [TagUses(row["uses"], row["tags"]) for row in groups.orderBy(F.desc("uses")).collect()]
 
 
 def rank_tags(counts: DataFrame) -> DataFrame:
@@ -302,12 +309,12 @@ def _delete_mapper(seed: int, rules: TraceRules) -> ArrowMapper:
     return lambda batches: _to_batches(deleted(batches))
 
 
-def _subscribe_mapper(seed: int, candidates: int, rules: TraceRules) -> ArrowMapper:
+def _subscribe_mapper(seed: int, ranks: RankDraw, rules: TraceRules) -> ArrowMapper:
     """Maps batches of users to their subscribes and unsubscribes."""
 
     def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[DrawnRow]]:
         for (user,) in _iterate_rows(batches, "user"):
-            subscriptions = draw_subscriptions(seed, user, candidates, rules)
+            subscriptions = draw_subscriptions(seed, user, ranks, rules)
             unsubscribes = draw_unsubscribes(seed, user, subscriptions, rules)
             yield [
                 *(_subscription_row(user, each) for each in subscriptions),

@@ -211,8 +211,9 @@ class FootballMatch:
         return f"{' '.join(words)[:length].rstrip()} {hashtags}"
 
 
+DEFAULT_MATCH = "final-2016"
 FITTED_MATCHES: Mapping[str, FootballMatchConfig] = {
-    "final-2016": FootballMatchConfig(),
+    DEFAULT_MATCH: FootballMatchConfig(),
     "chelsea-arsenal": FootballMatchConfig(
         users=4_300,
         user_plateau=Plateau(half=18.0, exponent=3.0, floor=0.02),

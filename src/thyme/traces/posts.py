@@ -43,17 +43,9 @@ def tag_popularity(posts: Iterable[Post]) -> Counter[Tag]:
     return Counter(tag for post in posts for tag in post.tags)
 
 
-def candidate_tags(
-    popularity: Mapping[Tag, int], share: float = CANDIDATE_SHARE
-) -> tuple[Tag, ...]:
-    """The most popular share of the tags, ties by name: users subscribe to these tags."""
-    ranked = sorted(popularity, key=lambda tag: (-popularity[tag], tag))
-    return tuple(ranked[: candidate_count(len(ranked), share)])
-
-
-def candidate_count(tags: int, share: float) -> int:
-    """How many of so many tags are candidates."""
+def share_of(count: int, share: float) -> int:
+    """A share of a number of tags or of their uses, rounded up."""
     if not 0.0 < share <= 1.0:
         raise InputError(f"the share of candidate tags must be above 0 and at most 1, not {share}")
     # Rounded first, because 0.6 · 5 in floats may exceed 3.
-    return ceil(round(share * tags, 9))
+    return ceil(round(share * count, 9))

@@ -30,13 +30,8 @@ from thyme.traces.operations import (
     SubscribeOperation,
     UnsubscribeOperation,
 )
-from thyme.traces.posts import (
-    CANDIDATE_SHARE,
-    Post,
-    candidate_tags,
-    tag_popularity,
-    top_users,
-)
+from thyme.traces.posts import CANDIDATE_SHARE, Post, tag_popularity, top_users
+from thyme.traces.query_tags import QueryCandidates, QueryTags, RankDraw, choose_candidates
 from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.trace import Trace, merge_users
 
@@ -59,6 +54,8 @@ class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
     lasts_us: int = 600 * SECOND_US
     """Duration to which the hours of the event are compressed."""
     candidate_share: float = CANDIDATE_SHARE
+    query_tags: QueryTags = QueryTags.DISTINCT
+    """The reading of `candidate_share`."""
     subscribes_early: float = 3.0
     """Rate of subscribes until the end of the first half; `subscribes_late`: after it."""
     subscribes_late: float = 1.0
@@ -144,7 +141,7 @@ def trace_from_posts(
         if can_publish(role)
     )
     popularity = tag_popularity(post for some in inserting for post in some)
-    candidates = candidate_tags(popularity, rules.candidate_share)
+    candidates = choose_candidates(popularity, rules.query_tags, rules.candidate_share)
     operations = (
         operation
         for user, (name, role) in enumerate(zip(names, user_roles, strict=True))
@@ -182,7 +179,7 @@ def user_operations(
     seed: int,
     user: int,
     posts: Iterable[Post],
-    candidates: Sequence[Tag],
+    candidates: QueryCandidates,
     rules: TraceRules = JOURNAL_RULES,
     role: UserRole = UserRole.BOTH,
 ) -> list[Operation]:
@@ -218,20 +215,20 @@ def make_inserts(
 
 
 def draw_subscribes(
-    seed: int, user: int, candidates: Sequence[Tag], rules: TraceRules = JOURNAL_RULES
+    seed: int, user: int, candidates: QueryCandidates, rules: TraceRules = JOURNAL_RULES
 ) -> list[SubscribeOperation]:
     """The subscribes of a user, in order."""
     return [
-        SubscribeOperation(each.at_us, user, each.sid, each.query.fill(candidates), each.frame)
-        for each in draw_subscriptions(seed, user, len(candidates), rules)
+        SubscribeOperation(each.at_us, user, each.sid, each.query.fill(candidates.tags), each.frame)
+        for each in draw_subscriptions(seed, user, candidates.ranks, rules)
     ]
 
 
 def draw_subscriptions(
-    seed: int, user: int, candidates: int, rules: TraceRules = JOURNAL_RULES
+    seed: int, user: int, ranks: RankDraw, rules: TraceRules = JOURNAL_RULES
 ) -> list[SubscriptionDraw]:
     """The subscribes of a user, in order, with ranks of the candidate tags instead of tags."""
-    if not candidates:
+    if not ranks.candidates:
         return []
     rng = derive_rng(seed, "trace", user, "subscribe")
     turn_us = rules.timetable.first_half_s[1] * SECOND_US
@@ -241,7 +238,7 @@ def draw_subscriptions(
     for at_us in exponential_arrivals(rng, early, late):
         now_us = rules.compress_us(at_us)
         frame = ALWAYS if rng.random() < rules.always_share else TimeFrame(now_us)
-        query = draw_query(rng, candidates, rules.boolean_share)
+        query = draw_query(rng, ranks, rules.boolean_share)
         made.append(SubscriptionDraw(now_us, f"s{user}-{len(made)}", query, frame))
     return made
 
@@ -313,14 +310,12 @@ _QUERY_SHAPES: tuple[tuple[int, str], ...] = (
 )
 
 
-def draw_query(rng: Random, candidates: int, boolean_share: float) -> QueryDraw:
-    """Draws a query over so many candidate tags: one tag, or a formula of two or three."""
+def draw_query(rng: Random, ranks: RankDraw, boolean_share: float) -> QueryDraw:
+    """Draws a query over candidate tags: one tag, or a formula of two or three."""
     # Always drawn, so that `boolean_share` does not change the other queries.
-    rank, lot, shape = rng.choice(range(candidates)), rng.random(), rng.choice(_QUERY_SHAPES)
+    rank, lot, shape = ranks.draw(rng), rng.random(), rng.choice(_QUERY_SHAPES)
     inner = Random(rng.getrandbits(64))
     count, text = shape
-    if lot >= boolean_share or candidates < count:
+    if lot >= boolean_share or ranks.candidates < count:
         return QueryDraw("{}", (rank,))
-    # The ranks of the others, with a gap at the first.
-    others = (other + (other >= rank) for other in inner.sample(range(candidates - 1), count - 1))
-    return QueryDraw(text, (rank, *others))
+    return QueryDraw(text, (rank, *ranks.draw_others(inner, rank, count - 1)))

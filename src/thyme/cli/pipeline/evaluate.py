@@ -60,6 +60,7 @@ exit status: 0 all runs succeeded, 1 some failed, 2 error
 examples:
   thyme evaluate --preset quick --out result
   thyme evaluate --preset paper --plan --out result
+  thyme evaluate --preset quick --match swansea-everton --profile robust --out result
   thyme evaluate --preset quick --posts w --out w
   thyme evaluate --preset paper --only static --out result --master spark://head:7077
 """
@@ -89,6 +90,19 @@ def add_to(commands: Subparsers) -> None:
         "--one-in", metavar="N", type=int,
         help="simulate one in N imported posts (default: paper, all; quick, so many that the "
         "posts of the largest network have at most 2,500 tags)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--match", metavar="NAME",
+        help="the synthetic match: final-2016 (default), or chelsea-arsenal or swansea-everton, "
+        "which are fitted to real posts",
+    )  # fmt: skip
+    parser.add_argument(
+        "--retrieve", metavar="P", type=float,
+        help="probability that a user retrieves a notified object (default: 0.7)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--within", metavar="S", type=float,
+        help="maximum seconds from notification to retrieve (default: 30)",
     )  # fmt: skip
     add_window_options(parser)
     add_rule_options(parser)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from thyme.cli.pipeline.window_options import parse_window
+from thyme.cli.pipeline.window_options import parse_rules, parse_window
 from thyme.model.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class SweepOptions(NamedTuple):
 
 def refuse_radio_options(args: Namespace) -> None:
     """Raises `OptionError` for options that only the presets of the radio have."""
+    from thyme.traces.posts_to_trace import JOURNAL_RULES
     from thyme.traces.timetable import TimetableChoice
 
     if args.profile != "paper":
@@ -43,6 +44,10 @@ def refuse_radio_options(args: Namespace) -> None:
     is_given = args.posts is not None or args.one_in is not None
     if is_given or parse_window(args) != TimetableChoice():
         raise OptionError(f"--posts, its window and --one-in are not for the preset {args.preset}")
+    if any(getattr(args, name) is not None for name in ("match", "retrieve", "within")):
+        raise OptionError(f"--match, --retrieve and --within are not for the preset {args.preset}")
+    if parse_rules(args) != JOURNAL_RULES:
+        raise OptionError(f"the rules of traces are not for the preset {args.preset}")
 
 
 class PresetFamily(Protocol):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from thyme.pipeline.sweep.presets import Preset
     from thyme.pipeline.warehouse import Warehouse
     from thyme.report.report import Report
+    from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 
 PROFILES = ("paper", "robust", "both")
 
@@ -49,6 +50,8 @@ class RadioPresets:
         parse_series(args.only)
         if args.one_in is not None and args.one_in < 1:
             raise OptionError(f"--one-in {args.one_in} must be at least 1")
+        _trace_source(args)
+        _reaction(args)
 
     def plan(self, args: Namespace, warehouse: Warehouse, cores: int) -> EvaluationPlan:
         """Plans the runs."""
@@ -100,7 +103,24 @@ def _selection(args: Namespace) -> dict[str, Any]:
         "only": parse_series(args.only),
         "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
         "source": _trace_source(args),
+        "reaction": _reaction(args),
     }
+
+
+def _reaction(args: Namespace) -> RetrieveBehaviour:
+    """How users retrieve, by the options."""
+    import msgspec
+
+    from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES
+
+    given: dict[str, Any] = {}
+    if args.retrieve is not None:
+        given["probability"] = args.retrieve
+    if args.within is not None:
+        if not 0 <= args.within <= 3_600:
+            raise OptionError(f"--within {args.within:g}: 0 to 3,600 seconds")
+        given["within_us"] = round(args.within * 1e6)
+    return msgspec.structs.replace(LECTURE_RETRIEVES, **given)
 
 
 def _trace_source(args: Namespace) -> TraceSource:
@@ -114,10 +134,21 @@ def _trace_source(args: Namespace) -> TraceSource:
             raise OptionError(
                 "a window and --one-in are for imported posts: give their warehouse with --posts"
             )
-        return TraceSource(rules=rules)
+        return TraceSource(rules=rules, match=_parse_match(args.match))
+    if args.match is not None:
+        raise OptionError("--match is a synthetic match: not with --posts")
     check_stage(args.posts, "posts")
     posts = Warehouse(args.posts)
     return TraceSource(posts=posts, choice=choice, rules=rules, one_in=args.one_in)
+
+
+def _parse_match(name: str | None) -> str:
+    from thyme.traces.football_match import DEFAULT_MATCH, FITTED_MATCHES
+
+    if name is not None and name not in FITTED_MATCHES:
+        known = ", ".join(FITTED_MATCHES)
+        raise OptionError(f"--match {safe_repr(name)} is unknown; there is {known}")
+    return name or DEFAULT_MATCH
 
 
 def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from thyme.pipeline.warehouse import Stage
     from thyme.pipeline.window import WindowFacts
     from thyme.traces.posts_to_trace import TraceRules
+    from thyme.traces.query_tags import QueryTags
     from thyme.traces.timetable import TimetableChoice
 
 WINDOW_HELP = """\
@@ -81,13 +82,31 @@ def add_rule_options(parser: ArgumentParser) -> None:
             help=f"{text} (default: {default:g})",
         )
 
+    group.add_argument(
+        "--query-tags", metavar="READING", default="distinct",
+        help="distinct: each of these tags is equally likely; common: so are the tags that make up "
+        "this share of all uses; used: each is as likely as it is used (default: distinct)",
+    )  # fmt: skip
+
 
 def parse_rules(args: Namespace, **more: Any) -> TraceRules:
     """The rules chosen by the options."""
     from thyme.traces.posts_to_trace import TraceRules
 
     chosen = {field: getattr(args, option) for option, field in _RULE_FIELDS.items()}
+    chosen["query_tags"] = parse_query_tags(args.query_tags)
     return TraceRules(**chosen, **more)
+
+
+def parse_query_tags(text: str) -> QueryTags:
+    """The reading of the rule for queries that --query-tags names."""
+    from thyme.traces.query_tags import QueryTags
+
+    try:
+        return QueryTags(text)
+    except ValueError as error:
+        known = ", ".join(QueryTags)
+        raise OptionError(f"--query-tags {safe_repr(text)} is unknown; there is {known}") from error
 
 
 def parse_window(args: Namespace) -> TimetableChoice:

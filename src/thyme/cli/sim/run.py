@@ -65,12 +65,9 @@ def run_command(args: Namespace) -> int:
     from thyme.sim.results.summary import summarise_run
     from thyme.sim.results.tables import result_folder
     from thyme.sim.run import run
-    from thyme.sim.scenario import lecture_of
 
-    trace = None
-    if args.trace == Path(LECTURE):
-        trace = lecture_of(scenario)
-    elif args.trace is not None:
+    trace = _drawn_trace(args, scenario)
+    if trace is None and args.trace is not None:
         trace = _read_trace(args)
         scenario = replace(scenario, nodes=trace.users)
         _check_trace(args.trace, scenario, trace)
@@ -103,18 +100,30 @@ def run_command(args: Namespace) -> int:
 
 def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
     """The trace that the options ask for; None for the synthetic football match."""
-    from thyme.sim.scenario import lecture_of
-
     if args.trace is None:
         return None
     base = scenario.without_stations()
-    if args.trace == Path(LECTURE):
-        return lecture_of(base)
+    drawn = _drawn_trace(args, base)
+    if drawn is not None:
+        return drawn
     trace = _read_trace(args)
     from msgspec.structs import replace
 
     _check_trace(args.trace, replace(base, nodes=trace.users), trace)
     return trace
+
+
+def _drawn_trace(args: Namespace, scenario: Scenario) -> Trace | None:
+    """The lecture or the match that --trace names, drawn by the seed; None for a file."""
+    if args.trace is None:
+        return None
+    from thyme.sim.scenario import lecture_of, synthetic_trace
+    from thyme.traces.football_match import FITTED_MATCHES
+
+    name = str(args.trace)
+    if name == LECTURE:
+        return lecture_of(scenario)
+    return synthetic_trace(scenario, FITTED_MATCHES[name]) if name in FITTED_MATCHES else None
 
 
 def _make_scenario(args: Namespace) -> Scenario:

@@ -30,6 +30,8 @@ SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
 """The value of --trace that stands for the synthetic lecture; files have a suffix."""
+MATCHES = ("chelsea-arsenal", "swansea-everton")
+"""Other matches than the default one that --trace may name."""
 NODES = 100
 RETRIEVE, WITHIN_S = 0.7, 30.0
 
@@ -61,7 +63,9 @@ nodes hear each other; users are spread over the venues:
 Stations are joined by wires (--wire-latency, --wire-rate, --wire-loss); venues may overlap (--gap).
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
---trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
+--trace lecture, those of the lecture of the thesis: two classes, good and regular students; with
+--trace chelsea-arsenal or swansea-everton, those of a match fitted to real posts, in which a
+subscription matches hundreds of objects (with many nodes, more than the channel carries). A trace
 file is a table of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve an
 object they are notified of with a given probability (--retrieve), within a given time (--within).
 
@@ -78,6 +82,7 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
   thyme sim run --substrate dcs --nodes 36 --trace lecture
+  thyme sim run --substrate dcs --nodes 36 --trace swansea-everton --profile robust
   thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
   thyme sim run --substrate mobuser --nodes 100 --hours 2 --exchange reconcile
   thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
@@ -106,8 +111,9 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--speed", metavar="M/S", type=float, help="maximum speed (default: 1.4)")
     parser.add_argument(
-        "--trace", metavar="FILE", type=Path, help=f"trace of operations, a file or {LECTURE}"
-    )
+        "--trace", metavar="FILE", type=Path,
+        help=f"trace of operations: a file, {LECTURE}, or a match: {join_or(MATCHES)}",
+    )  # fmt: skip
     parser.add_argument("--profile", metavar="NAME", help=join_or(PROFILES) + " (default: paper)")
     parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
     parser.add_argument(

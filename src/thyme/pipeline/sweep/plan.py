@@ -28,6 +28,7 @@ from thyme.pipeline.sweep.results import RunDuration, RunResults
 from thyme.pipeline.sweep.runs.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
+from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
 
 
 class SeriesPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +104,13 @@ def plan_evaluation(
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
     source: TraceSource = SYNTHETIC,
+    reaction: RetrieveBehaviour = LECTURE_RETRIEVES,
 ) -> EvaluationPlan:
     """Plans the runs that `evaluate` would carry out. Imported posts are counted by `evaluate`:
     before its first run, the plan also has the networks that it will leave out."""
     posts = prepare_posts(warehouse, source, None)
     posts = posts and posts.thin(preset, source.one_in)
-    wanted = fitting_scenarios(make_scenarios(preset, only, profiles), posts)
+    wanted = fitting_scenarios(make_scenarios(preset, only, profiles, reaction), posts)
     durations = RunResults(warehouse).durations()
     counted = source.posts is None or posts is not None
     done = (
@@ -132,7 +134,7 @@ def _have_results(
     source: TraceSource,
 ) -> list[bool]:
     """Whether each run has a result. Run ids depend on the traces: without traces, none has."""
-    traces = find_traces(warehouse, preset, wanted, posts, source.rules)
+    traces = find_traces(warehouse, preset, wanted, posts, source)
     if traces is None:
         return [False] * len(wanted)
     return [run.run_id in there for run in plan_runs(wanted, traces.table_path("traces"))]

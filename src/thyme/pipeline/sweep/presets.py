@@ -16,6 +16,7 @@ import msgspec
 from thyme.model.errors import OptionError, safe_repr
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.scenario import Profile, Scenario, ScenarioError, Series, Substrate, Timeline
+from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
 
 POSTS = 20_600
 """Posts of the synthetic match; the 100 most active users write about 4,500 of them (C21)."""
@@ -73,6 +74,7 @@ def make_scenarios(
     preset: Preset,
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
+    reaction: RetrieveBehaviour = LECTURE_RETRIEVES,
 ) -> list[Scenario]:
     """The scenarios of all runs of a preset, without those the simulator rejects."""
     return [
@@ -92,6 +94,7 @@ def make_scenarios(
                 topology=topology,
                 seed=repetition,
                 timeline=preset.timeline,
+                reaction=reaction,
                 **settings,
             )
         )
