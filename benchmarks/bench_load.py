@@ -31,7 +31,7 @@ from thyme.sim.results.summary import summarise_run
 from thyme.sim.run import run
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
 from thyme.substrates.dcs.config import ROBUST, DcsConfig
-from thyme.traces.football_match import FITTED_MATCHES
+from thyme.traces.synthetic.football_match import FITTED_MATCHES
 from thyme.traces.trace import Trace
 
 SYNTHETIC = "synthetic"

@@ -194,7 +194,7 @@ def write_files(
     from pyspark.sql import functions as F  # noqa: N812
 
     from thyme.pipeline.posts.synthetic import synthetic_posts
-    from thyme.traces.football_match import FootballMatchConfig
+    from thyme.traces.synthetic.football_match import FootballMatchConfig
 
     config = FootballMatchConfig(posts=posts, users=USERS, tags=TAGS)
     chance = F.pmod(F.xxhash64("post_id"), F.lit(1_000)) / 1_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from thyme.traces.football_match import FootballMatch
-from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.oracle import expected_notifications
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES
+from thyme.traces.synthetic.football_match import FootballMatch
+from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.trace import Trace
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.cli.conftest import Result, Thyme
 from thyme.sim.results.tables import RESULT_FILES, SUMMARY
 from thyme.sim.scenario import Scenario, Substrate, synthetic_trace
-from thyme.traces.football_match import FITTED_MATCHES
-from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+from thyme.traces.synthetic.football_match import FITTED_MATCHES
+from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 
 HEADER = "at_us,user,op,oid,tags,size,summary_size,text,life_us,sid,query,start_us,end_us\n"
 INSERT = "1000000,0,insert,o1,goal,100,,,,,,,\n"

@@ -22,9 +22,9 @@ from thyme.sim.results.summary import summarise_run
 from thyme.sim.results.tables import PAGE, RECORDING, SUMMARY, result_folder
 from thyme.sim.run import run
 from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series, Substrate, Timeline
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.trace import Trace
 
 FILE = "journals.json"

@@ -24,8 +24,8 @@ from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
 from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.pipeline.warehouse import Warehouse
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts_to_trace import TraceRules
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

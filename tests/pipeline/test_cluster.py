@@ -38,10 +38,10 @@ from thyme.pipeline.executors import SOURCES_FILE
 from thyme.pipeline.jobs import import_posts
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.tools.mypyc_build import BuildState, build_state
-from thyme.traces.football_match import FootballMatch
 from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.row_codec import row_to_operation
+from thyme.traces.synthetic.football_match import FootballMatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ from thyme.cli import main
 from thyme.pipeline.schemas import OPERATIONS
 from thyme.pipeline.traces import table_to_trace
 from thyme.pipeline.warehouse import Warehouse
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.oracle import expected_notifications
 from thyme.traces.posts_to_trace import trace_from_posts
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,11 +33,11 @@ from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.report.report import make_report
 from thyme.sim.scenario import Series, Substrate
-from thyme.traces.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.query_tags import QueryTags
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
+from thyme.traces.synthetic.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 from thyme.traces.trace_files import read_trace
 
 if TYPE_CHECKING:

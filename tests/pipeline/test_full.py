@@ -14,7 +14,7 @@ from thyme.pipeline.jobs import generate_posts
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import SweepError, sweep
 from thyme.pipeline.warehouse import Warehouse, WarehouseError
-from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.synthetic.football_match import FootballMatchConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

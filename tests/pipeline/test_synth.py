@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from thyme.pipeline.posts.synthetic import lookup_table, synthetic_posts
 from thyme.pipeline.schemas import POSTS
-from thyme.traces.counter_rng import WEIGHT_BITS, WeightedChoice
-from thyme.traces.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
+from thyme.traces.synthetic.counter_rng import WEIGHT_BITS, WeightedChoice
+from thyme.traces.synthetic.football_match import FITTED_MATCHES, FootballMatch, FootballMatchConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,6 @@ from thyme.pipeline.traces import (
     table_to_trace,
     trace_to_table,
 )
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.operations import InsertOperation
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import (
@@ -28,6 +27,7 @@ from thyme.traces.posts_to_trace import (
     wants_to_delete,
 )
 from thyme.traces.query_tags import QueryTags
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.timetable import FINAL_2016
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from thyme.pipeline.warehouse import Warehouse
 from thyme.pipeline.window import MinuteCounts, WindowFacts, check_users, measure_window
 from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.files import InputFileError
-from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.timetable import MINUTE_US, TimetableChoice, complete_timetable
 
 if TYPE_CHECKING:

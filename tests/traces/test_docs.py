@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from thyme.traces.football_match import FootballMatchConfig
 from thyme.traces.row_codec import COLUMNS
+from thyme.traces.synthetic.football_match import FootballMatchConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text("utf-8")
 

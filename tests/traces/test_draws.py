@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
-from thyme.traces.counter_rng import (
+from thyme.traces.synthetic.counter_rng import (
     PURPOSES,
     WeightedChoice,
     draw,

@@ -8,9 +8,9 @@ import pytest
 
 from thyme.model.errors import InputError
 from thyme.model.time_frames import SECOND_US
-from thyme.traces.lecture_trace import LectureConfig, draw_attendance, lecture_trace
 from thyme.traces.operations import DeleteOperation, InsertOperation, SubscribeOperation
 from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, NO_RETRIEVES, RetrieveBehaviour
+from thyme.traces.synthetic.lecture_trace import LectureConfig, draw_attendance, lecture_trace
 from thyme.traces.trace import Trace
 
 # 100 minutes are 600 s: a minute is six seconds.

@@ -12,7 +12,9 @@ import pytest
 from thyme.model.errors import InputError
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import SECOND_US
-from thyme.traces.football_match import (
+from thyme.traces.posts import Post, tag_popularity, top_users
+from thyme.traces.posts_to_trace import trace_from_posts
+from thyme.traces.synthetic.football_match import (
     FITTED_MATCHES,
     TEXT_CHARS_MAX,
     FootballMatch,
@@ -23,8 +25,6 @@ from thyme.traces.football_match import (
     post_rates,
     tag_vocabulary,
 )
-from thyme.traces.posts import Post, tag_popularity, top_users
-from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.timetable import FINAL_2016
 
 SEEDS = range(1, 6)

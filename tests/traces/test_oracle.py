@@ -13,7 +13,6 @@ from thyme.model.tags import as_tags
 from thyme.model.time_frames import ALWAYS, TimeFrame
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import Broker, BrokerConfig
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.operations import (
     DeleteOperation,
     InsertOperation,
@@ -23,6 +22,7 @@ from thyme.traces.operations import (
 )
 from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.trace import Trace
 
 ALICE, BOB = 0, 1

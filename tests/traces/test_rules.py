@@ -13,7 +13,6 @@ from thyme.model.errors import InputError
 from thyme.model.tags import Tag, as_tags
 from thyme.model.time_frames import ALWAYS, SECOND_US
 from thyme.query.query import Query
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.operations import (
     DeleteOperation,
     InsertOperation,
@@ -39,6 +38,7 @@ from thyme.traces.posts_to_trace import (
 )
 from thyme.traces.query_tags import QueryCandidates, RankDraw, choose_candidates
 from thyme.traces.row_codec import operation_to_row
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.trace import Trace
 from thyme.traces.trace_files import rows_to_csv
@@ -176,7 +176,7 @@ def test_a_trace_is_the_same_whatever_the_order_of_the_posts(trace: Trace) -> No
 def test_a_trace_is_the_same_in_every_process(trace: Trace) -> None:
     program = """
 import sys
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.row_codec import operation_to_row
 from thyme.traces.posts_to_trace import trace_from_posts
 from thyme.traces.trace_files import rows_to_csv

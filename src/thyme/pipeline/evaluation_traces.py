@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from thyme.pipeline.sweep.presets import Preset
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Scenario, Series
-from thyme.traces.football_match import (
+from thyme.traces.posts import Post
+from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules, trace_from_posts
+from thyme.traces.synthetic.football_match import (
     DEFAULT_MATCH,
     FITTED_MATCHES,
     FootballMatch,
     FootballMatchConfig,
 )
-from thyme.traces.posts import Post
-from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules, trace_from_posts
 from thyme.traces.timetable import TimetableChoice
 from thyme.traces.trace import Trace, operation_kind
 from thyme.traces.trace_files import trace_to_bytes

@@ -24,9 +24,9 @@ from thyme.pipeline.tables import Sample, sampling_rate
 from thyme.pipeline.traces import StoreTable, operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace
-from thyme.traces.football_match import FootballMatchConfig
-from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
+from thyme.traces.synthetic.football_match import FootballMatchConfig
+from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.trace import KINDS
 
 _NOTIFICATIONS_PER_FILE = 500_000

@@ -21,8 +21,6 @@ from thyme.model.time_frames import SECOND_US, check_instant_us
 from thyme.model.worlds import Area
 from thyme.routing.cells import Grid
 from thyme.sim.mobility.models import SPEEDS_MAX_M_S, check_speeds
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
-from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.operations import (
     InsertOperation,
     Operation,
@@ -32,6 +30,8 @@ from thyme.traces.operations import (
 )
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.trace import Trace
 
 NODES_MAX = 100_000

@@ -204,7 +204,7 @@ def synth_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import generate_posts
     from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.football_match import FITTED_MATCHES
+    from thyme.traces.synthetic.football_match import FITTED_MATCHES
 
     match = FITTED_MATCHES.get(args.match)
     if match is None:

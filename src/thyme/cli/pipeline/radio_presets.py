@@ -143,7 +143,7 @@ def _trace_source(args: Namespace) -> TraceSource:
 
 
 def _parse_match(name: str | None) -> str:
-    from thyme.traces.football_match import DEFAULT_MATCH, FITTED_MATCHES
+    from thyme.traces.synthetic.football_match import DEFAULT_MATCH, FITTED_MATCHES
 
     if name is not None and name not in FITTED_MATCHES:
         known = ", ".join(FITTED_MATCHES)

@@ -168,7 +168,7 @@ def lecture_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import build_lecture_trace
     from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.lecture_trace import LectureConfig
+    from thyme.traces.synthetic.lecture_trace import LectureConfig
 
     config = LectureConfig(users=args.users)
     with open_session(args) as spark:

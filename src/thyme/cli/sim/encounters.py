@@ -96,7 +96,7 @@ def _read_trace(args: Namespace) -> Trace | None:
     if args.rare is not None:
         raise OptionError("--rare draws the operations of users: not with --trace")
     if args.trace.name == LECTURE:
-        from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+        from thyme.traces.synthetic.lecture_trace import LectureConfig, lecture_trace
 
         hours = args.hours or DEFAULTS["manhattan"][1]
         users = args.nodes or DEFAULTS["waypoint"][0]

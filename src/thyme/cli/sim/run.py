@@ -118,7 +118,7 @@ def _drawn_trace(args: Namespace, scenario: Scenario) -> Trace | None:
     if args.trace is None:
         return None
     from thyme.sim.scenario import lecture_of, synthetic_trace
-    from thyme.traces.football_match import FITTED_MATCHES
+    from thyme.traces.synthetic.football_match import FITTED_MATCHES
 
     name = str(args.trace)
     if name == LECTURE:

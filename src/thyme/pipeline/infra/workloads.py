@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from thyme.model.tags import as_tag
 from thyme.model.time_frames import SECOND_US
-from thyme.traces.lecture_trace import THESIS_LECTURE, LectureConfig, lecture_trace
 from thyme.traces.operations import (
     InsertOperation,
     Operation,
     SubscribeOperation,
     UnsubscribeOperation,
 )
+from thyme.traces.synthetic.lecture_trace import THESIS_LECTURE, LectureConfig, lecture_trace
 from thyme.traces.trace import Trace, merge_users
 
 GOAL_TAG = "goal"

@@ -1,4 +1,4 @@
-"""Synthetic posts on Spark: generates the posts of `traces.football_match` in columns.
+"""Synthetic posts on Spark: generates the posts of `traces.synthetic.football_match` in columns.
 
 Entry point: `synthetic_posts`. A post is a function of the seed and its number, so partitions are
 independent, and each row equals `FootballMatch.post` of its number. Draws are 64-bit products and
@@ -19,10 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own exam
 
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline.schemas import POSTS, select_schema
-from thyme.traces import football_match
-from thyme.traces.counter_rng import PURPOSES, WEIGHT_BITS, WeightedChoice
-from thyme.traces.football_match import FootballMatch, FootballMatchConfig
-from thyme.traces.vocabulary import TEXT_WORDS
+from thyme.traces.synthetic import football_match
+from thyme.traces.synthetic.counter_rng import PURPOSES, WEIGHT_BITS, WeightedChoice
+from thyme.traces.synthetic.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.synthetic.vocabulary import TEXT_WORDS
 
 ROWS_PER_FILE = 250_000
 _INCREMENT = 0x9E3779B97F4A7C15

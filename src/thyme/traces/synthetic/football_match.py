@@ -19,10 +19,10 @@ from thyme.model.errors import InputError
 from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag, as_tag
 from thyme.model.time_frames import SECOND_US
-from thyme.traces.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
 from thyme.traces.posts import Post
+from thyme.traces.synthetic.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
+from thyme.traces.synthetic.vocabulary import TAG_WORDS, TEXT_WORDS
 from thyme.traces.timetable import FINAL_2016, Timetable
-from thyme.traces.vocabulary import TAG_WORDS, TEXT_WORDS
 
 TEXT_CHARS_MAX = 140
 TAGS_MAX = 4

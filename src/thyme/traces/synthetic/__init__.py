@@ -1,0 +1,1 @@
+"""Synthetic operations and posts: the football match and the lecture."""
