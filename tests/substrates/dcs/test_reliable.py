@@ -307,6 +307,26 @@ def test_b2_a_stranger_s_comparison_is_not_answered() -> None:
     assert [name for name, _ in told if name != "dan"] == []
 
 
+def test_b2_objects_that_are_on_their_way_are_not_sent_once_more() -> None:
+    """While objects are inserted all the time, cell peers always differ in the newest."""
+    net = DcsNetwork(STREET, config=REPAIRED)
+    net.insert("ann", "old", tag_in(2), seconds=3.0)
+    net.insert("ann", "new", tag_in(2), seconds=0.1)
+    net.sent.clear()
+    asking = cell_wire.CellRecordHashes(bytes(range(32)), b"", False)
+
+    def told_of_objects() -> list[str]:
+        net.nodes["ben"].routing.send([to_node(2, "bea")], asking, net.links.kernel.now_us)
+        net.run(0.5)
+        states = [packet.message for name, packet in net.messages(cell_wire.CellState)]
+        return [str(each.metadata.key.oid) for state in states for each in state.objects]
+
+    assert told_of_objects() == ["old"]
+    net.run(2.0)
+    net.sent.clear()
+    assert told_of_objects() == ["old", "new"]
+
+
 def to_node(cell: int, name: str) -> Destination:
     return Destination(CellId(cell), NodeId(name.encode()))
 

@@ -41,10 +41,10 @@ def test_b2_a_digest_depends_on_the_members_and_not_on_their_order(
 ) -> None:
     shuffled = names + others
     rng.shuffle(shuffled)
-    changed = SetDigest(shuffled)
+    changed = SetDigest((name, name) for name in shuffled)
     for name in others:
         changed.remove(name)
-    fresh = SetDigest(name for name in names if name not in others)
+    fresh = SetDigest((name, name) for name in names if name not in others)
 
     assert changed.total == fresh.total
     assert len(changed) == len(fresh)
@@ -55,11 +55,13 @@ def test_b2_a_digest_depends_on_the_members_and_not_on_their_order(
 def test_b2_sets_that_differ_differ_in_a_bucket_and_equal_sets_in_none(
     ones: set[str], others: set[str]
 ) -> None:
-    hashes, other_hashes = sorted(map(hash_record, ones)), sorted(map(hash_record, others))
-    buckets = differing_buckets(bucket_digests(hashes), bucket_digests(other_hashes))
+    hashes = sorted(map(hash_record, ones))
+    one, other = (SetDigest((name, name) for name in names) for names in (ones, others))
+    buckets = differing_buckets(bucket_digests([one]), bucket_digests([other]))
 
     assert (buckets == []) == (ones == others)
-    assert all(0 <= bucket < BUCKETS for bucket in buckets)
+    assert all(one.in_bucket(each) != other.in_bucket(each) for each in buckets)
+    assert sorted(h for bucket in range(BUCKETS) for h in one.in_bucket(bucket)) == hashes
     assert unpack_hashes(pack_hashes(hashes)) == set(hashes)
 
 

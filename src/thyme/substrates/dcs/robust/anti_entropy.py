@@ -10,15 +10,19 @@ Clauses: B2, D15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
 from thyme.model.bounded import BoundedDict
-from thyme.model.ids import NodeId
+from thyme.model.ids import Key, NodeId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cells import CellDigest, CellRecordHashes, CellState
+from thyme.query.history_index.chunk import order_key
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
 from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.context import NodeContext
@@ -26,17 +30,14 @@ from thyme.substrates.dcs.state.cell_digest import (
     BUCKETS,
     DIGEST_BYTES,
     RecordHash,
+    SetDigest,
     bucket_digests,
-    bucket_of,
     cancelled_name,
     combine_digests,
-    conjunction_names,
     deleted_name,
     differing_buckets,
     hash_record,
-    object_name,
     pack_hashes,
-    replica_name,
     unpack_hashes,
 )
 from thyme.substrates.dcs.state.cell_state import MergeResult, merge_state, split_state
@@ -53,6 +54,9 @@ _RECORD_HASHES_MAX = 500
 """The maximum number of record hashes in one message."""
 _PART_BYTES_MAX = 1_200
 _SUSPECTS_MAX = 1_000
+_ON_THE_WAY_US = 2 * SECOND_US
+"""An object that was published so recently may be on its way to a cell peer that lacks it. While
+objects are inserted all the time, cell peers always differ in these."""
 
 
 class AntiEntropyTimer(msgspec.Struct, frozen=True):
@@ -95,12 +99,11 @@ class AntiEntropy:
         """The digest of this node's cell state for its beacons."""
         if not self._routing.serving:
             return b""
-        return combine_digests((*self._index.digests(), self._replicas.cell_wide_digest))
+        return combine_digests(self._parts())
 
     def matches_digest(self, beacon: BeaconReceived) -> bool:
         """Whether a cell peer's beacon carries the same digest as this node's."""
-        own_digest = combine_digests((*self._index.digests(), self._replicas.cell_wide_digest))
-        return beacon.payload[:DIGEST_BYTES] == own_digest
+        return beacon.payload[:DIGEST_BYTES] == combine_digests(self._parts())
 
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         """Compares the digest in a cell peer's beacon with the own one."""
@@ -136,7 +139,7 @@ class AntiEntropy:
         if suspect is not None and self._routing.serving:
             self._back_off(suspect, now_us)
             self.comparisons += 1
-            digest = CellDigest(bucket_digests(self._record_hashes()))
+            digest = CellDigest(bucket_digests(self._parts()))
             self._routing.send([Destination(self._routing.cell, timer.node)], digest, now_us)
 
     def _back_off(self, suspect: _Suspect, now_us: int) -> None:
@@ -160,14 +163,10 @@ class AntiEntropy:
         if (suspect := self._suspects.get(delivery.origin)) is not None:
             self._back_off(suspect, now_us)
             self._outbox.cancel_timer(AntiEntropyTimer(delivery.origin))
-        hashes = list(self._record_hashes())
-        by_bucket: dict[int, list[RecordHash]] = {}
-        for record_hash in hashes:
-            by_bucket.setdefault(bucket_of(record_hash), []).append(record_hash)
         chosen: list[int] = []
         hashes_listed: list[RecordHash] = []
-        for bucket in differing_buckets(bucket_digests(hashes), message.bucket_digests):
-            hashes_in_bucket = by_bucket.get(bucket, [])
+        for bucket in differing_buckets(bucket_digests(self._parts()), message.bucket_digests):
+            hashes_in_bucket = self._hashes_in(bucket)
             if chosen and len(hashes_listed) + len(hashes_in_bucket) > _RECORD_HASHES_MAX:
                 break
             chosen.append(bucket)
@@ -182,25 +181,14 @@ class AntiEntropy:
         them."""
         if not self._is_from_cell_peer(delivery):
             return
-        buckets = frozenset(message.buckets)
+        buckets = sorted(set(message.buckets))
         their_hashes = unpack_hashes(message.record_hashes)
         if message.hashes_wanted:
-            hashes = [
-                record_hash
-                for record_hash in self._record_hashes()
-                if bucket_of(record_hash) in buckets
-            ]
+            hashes = [each for bucket in buckets for each in self._hashes_in(bucket)]
             self._send_to_origin(
                 delivery, CellRecordHashes(message.buckets, pack_hashes(hashes), False), now_us
             )
-        missing = [
-            (field_name, record)
-            for field_name, record, hashes in self._records_with_hashes()
-            if any(
-                bucket_of(record_hash) in buckets and record_hash not in their_hashes
-                for record_hash in hashes
-            )
-        ]
+        missing = list(self._missing_records(buckets, their_hashes, now_us))
         if missing:
             for part in split_state(missing, _PART_BYTES_MAX):
                 self._send_to_origin(delivery, part, now_us)
@@ -221,27 +209,57 @@ class AntiEntropy:
     ) -> None:
         self._routing.send([Destination(delivery.origin_cell, delivery.origin)], message, now_us)
 
-    def _record_hashes(self) -> Iterator[RecordHash]:
-        for part in (*self._index.digests(), self._replicas.cell_wide_digest):
-            yield from part.hashes()
+    def _parts(self) -> tuple[SetDigest, ...]:
+        return (*self._index.digests(), self._replicas.cell_wide_digest)
 
-    def _records_with_hashes(self) -> Iterator[tuple[str, object, list[RecordHash]]]:
-        """All records of the cell with their hashes; tombstones come first."""
-        index = self._index
-        for tombstone in index.object_tombstones():
-            if tombstone.reason == DELETED:
-                yield "object_tombstones", tombstone, [hash_record(deleted_name(tombstone.key))]
-        for tombstone in index.subscription_tombstones():
-            yield "subscription_tombstones", tombstone, [hash_record(cancelled_name(tombstone.key))]
-        for indexed in index.objects():
-            yield "objects", indexed, [hash_record(object_name(indexed.metadata.key))]
-        for cell_subscription in index.cell_subscriptions():
-            subscription = cell_subscription.subscription
-            names = conjunction_names(subscription.key, subscription.conjunctions)
-            yield "subscriptions", cell_subscription, [hash_record(name) for name in names]
-        for metadata in self._replicas.cell_wide_objects():
-            yield "replicated", metadata, [hash_record(replica_name(metadata.key))]
+    def _hashes_in(self, bucket: int) -> list[RecordHash]:
+        return [record_hash for part in self._parts() for record_hash in part.in_bucket(bucket)]
+
+    def _missing_records(
+        self, buckets: list[int], their_hashes: set[RecordHash], now_us: int
+    ) -> Iterator[tuple[str, object]]:
+        """The records in some buckets that a cell peer lacks; tombstones come first. New objects
+        are left out: they are still on their way to the cell peer."""
+        objects, conjunctions, tombstones, replicas = (
+            {
+                record_hash: key
+                for bucket in buckets
+                for record_hash, key in part.in_bucket(bucket).items()
+                if record_hash not in their_hashes
+            }
+            for part in self._parts()
+        )
+        if tombstones:
+            yield from self._tombstones(tombstones)
+        found = (self._index.get_object(cast(Key, key)) for key in objects.values())
+        for metadata in _settled(found, now_us):
+            yield "objects", self._index.with_replication_list(metadata)
+        for key in dict.fromkeys(conjunctions.values()):
+            if active := self._index.cell_subscription(cast(SubscriptionKey, key)):
+                yield "subscriptions", active
+        stored = (self._replicas.get(cast(Key, key)) for key in replicas.values())
+        for metadata in _settled((each.metadata for each in stored if each), now_us):
+            yield "replicated", metadata
+
+    def _tombstones(self, hashes: Container[RecordHash]) -> Iterator[tuple[str, object]]:
+        for tombstone in self._index.object_tombstones():
+            deleted = tombstone.reason == DELETED
+            if deleted and hash_record(deleted_name(tombstone.key)) in hashes:
+                yield "object_tombstones", tombstone
+        for tombstone in self._index.subscription_tombstones():
+            if hash_record(cancelled_name(tombstone.key)) in hashes:
+                yield "subscription_tombstones", tombstone
 
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         assert len(self._suspects) <= _SUSPECTS_MAX
+
+
+def _settled(found: Iterable[Metadata | None], now_us: int) -> list[Metadata]:
+    """Those objects that were not published just now, oldest first."""
+    settled = [
+        metadata
+        for metadata in found
+        if metadata is not None and abs(now_us - metadata.published_us) > _ON_THE_WAY_US
+    ]
+    return sorted(settled, key=order_key)

@@ -9,7 +9,7 @@ Clauses: B2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from thyme.model.ids import Key
@@ -67,22 +67,26 @@ def _format_conjunction(conjunction: Conjunction) -> str:
 
 
 class SetDigest:
-    """An incremental digest of a changing set of names. Only their hashes are kept."""
+    """An incremental digest of a changing set of names. Only their hashes are kept, by bucket, each
+    with the key of the record that has the name."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._hashes: dict[RecordHash, None] = {}
+    def __init__(self, names: Iterable[tuple[str, object]] = ()) -> None:
+        self._buckets: dict[int, dict[RecordHash, object]] = {}
+        self._count = 0
         self.total = 0
-        for name in names:
-            self.add(name)
+        for name, key in names:
+            self.add(name, key)
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return self._count
 
-    def add(self, name: str) -> None:
-        """Adds a name, if it is not in the set yet."""
+    def add(self, name: str, key: object) -> None:
+        """Adds a name, if it is not in the set yet, with the key of its record."""
         record_hash = hash_record(name)
-        if record_hash not in self._hashes:
-            self._hashes[record_hash] = None
+        bucket = self._buckets.setdefault(bucket_of(record_hash), {})
+        if record_hash not in bucket:
+            bucket[record_hash] = key
+            self._count += 1
             self.total = (self.total + record_hash) % _HASH_MODULUS
 
     def remove(self, name: str) -> None:
@@ -90,19 +94,23 @@ class SetDigest:
         self._remove(hash_record(name))
 
     def _remove(self, record_hash: RecordHash) -> None:
-        if record_hash in self._hashes:
-            del self._hashes[record_hash]
+        bucket = self._buckets.get(bucket_of(record_hash), {})
+        if record_hash in bucket:
+            del bucket[record_hash]
+            self._count -= 1
             self.total = (self.total - record_hash) % _HASH_MODULUS
 
-    def hashes(self) -> Iterator[RecordHash]:
-        """The record hashes, in the order in which their names were added."""
-        return iter(self._hashes)
+    def in_bucket(self, bucket: int) -> Mapping[RecordHash, object]:
+        """The record hashes of a bucket, in the order in which their names were added, each with
+        the key of its record."""
+        return self._buckets.get(bucket, {})
 
     def retain(self, names: Iterable[str]) -> None:
         """Removes all names except these."""
         kept = frozenset(map(hash_record, names))
-        for record_hash in [each for each in self._hashes if each not in kept]:
-            self._remove(record_hash)
+        for bucket in list(self._buckets.values()):
+            for record_hash in [each for each in bucket if each not in kept]:
+                self._remove(record_hash)
 
 
 def combine_digests(digests: Iterable[SetDigest]) -> bytes:
@@ -110,13 +118,15 @@ def combine_digests(digests: Iterable[SetDigest]) -> bytes:
     return (sum(digest.total for digest in digests) % _DIGEST_MODULUS).to_bytes(DIGEST_BYTES, "big")
 
 
-def bucket_digests(hashes: Iterable[RecordHash]) -> bytes:
-    """The digests of all buckets."""
-    digests = [0] * BUCKETS
-    for record_hash in hashes:
-        bucket = bucket_of(record_hash)
-        digests[bucket] = (digests[bucket] + record_hash) % _DIGEST_MODULUS
-    return b"".join(digest.to_bytes(DIGEST_BYTES, "big") for digest in digests)
+def bucket_digests(digests: Iterable[SetDigest]) -> bytes:
+    """The combined digests of several sets, one for each bucket."""
+    parts = tuple(digests)
+    return b"".join(
+        (sum(sum(part.in_bucket(bucket)) for part in parts) % _DIGEST_MODULUS).to_bytes(
+            DIGEST_BYTES, "big"
+        )
+        for bucket in range(BUCKETS)
+    )
 
 
 def differing_buckets(own_digests: bytes, other_digests: bytes) -> list[int]:

@@ -82,7 +82,7 @@ class CellIndex:
         }
         self._located = {stored.key: stored.located for _, stored in store.load(SUBSCRIBER_CELLS)}
         self._object_digest = SetDigest(
-            object_name(metadata.key) for metadata in self.all_metadata()
+            (object_name(metadata.key), metadata.key) for metadata in self.all_metadata()
         )
         self._conjunction_digest = SetDigest()
         self._conjunction_names: dict[SubscriptionKey, tuple[str, ...]] = {}
@@ -101,7 +101,7 @@ class CellIndex:
         matched = self.broker.insert(indexed.metadata, by, b"", now_us)
         self._replication_lists.merge(indexed)
         self._prune_replication_lists()
-        self._object_digest.add(object_name(key))
+        self._object_digest.add(object_name(key), key)
         return matched
 
     def add_replica(self, key: Key, replica: Replica) -> bool:
@@ -372,14 +372,14 @@ class CellIndex:
         names = conjunction_names(subscription.key, subscription.conjunctions)
         self._conjunction_names[subscription.key] = names
         for name in names:
-            self._conjunction_digest.add(name)
+            self._conjunction_digest.add(name, subscription.key)
 
     def _undigest_subscription(self, key: SubscriptionKey) -> None:
         for name in self._conjunction_names.pop(key, ()):
             self._conjunction_digest.remove(name)
 
     def _digest_tombstone(self, name: str) -> None:
-        self._tombstone_digest.add(name)
+        self._tombstone_digest.add(name, None)
         if name in self._tombstone_names:
             return
         evicted = self._tombstone_names.put(name, None)

@@ -332,7 +332,7 @@ class ReplicaStore:
     def _update_digest(self, stored: StoredReplica) -> None:
         name = replica_name(stored.metadata.key)
         if stored.is_cell_wide_in(self._cell):
-            self.cell_wide_digest.add(name)
+            self.cell_wide_digest.add(name, stored.metadata.key)
         else:
             self.cell_wide_digest.remove(name)
 
