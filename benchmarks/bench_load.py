@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from load.kept_runs import KeptRuns
 from load.least_air import least_air
-from load.match_posts import SUFFIX, match_trace
+from load.match_posts import SUFFIX, MatchShare, match_trace
 from msgspec.structs import replace
 
 from thyme.model.errors import InputError
@@ -76,6 +76,8 @@ MECHANISMS: Mapping[str, DcsConfig] = {
     ),
     "measured-waits": replace(ROBUST, reply_wait_us_max=None),
     "strong-links": replace(ROBUST, routing=replace(ROBUST.routing, beacon_gap_us_max=None)),
+    "shared-hops": replace(ROBUST, routing=replace(ROBUST.routing, share_hops=False)),
+    "peer-reads": replace(ROBUST, replication=replace(ROBUST.replication, ask_peers=False)),
     "record-checks": replace(ROBUST, record_checks=None),
     "insert-pacing": replace(ROBUST, insert_pacing=None),
     "acknowledged-notifications": replace(
@@ -163,8 +165,8 @@ def scenario_of(case: Case, posts: Path | None, topology: int) -> tuple[Scenario
     if case.match.startswith(SYNTHETIC) or posts is None:
         match = FITTED_MATCHES.get(case.match.removeprefix(f"{SYNTHETIC}-"))
         return scenario, synthetic_trace(scenario, match)
-    path = posts / (case.match + SUFFIX)
-    return scenario, match_trace(path, case.nodes, scenario.seed, operations_us)
+    share = MatchShare.parse(case.match)
+    return scenario, match_trace(posts, share, case.nodes, scenario.seed, operations_us)
 
 
 def show_least_air(cases: Sequence[Case], posts: Path | None) -> None:
@@ -326,7 +328,13 @@ def parse_args() -> argparse.Namespace:
     names = [*CONTENDERS, *(WITHOUT + name for name in MECHANISMS)]
     listed: dict[str, Any] = {"nargs": "*"}
     parser.add_argument("--posts", metavar="FOLDER", type=Path, help="files of real posts")
-    parser.add_argument("--matches", metavar="NAME", help="of the folder; default: all", **listed)
+    parser.add_argument(
+        "--matches",
+        metavar="NAME",
+        help="of the folder, default: all; NAME:0.4:0.67 for 40 %% of the posts of a match with 67 %% "
+        "of their tags",
+        **listed,
+    )
     parser.add_argument(
         "--kinds", type=Series, default=[Series.STATIC], choices=list(Series), **listed
     )
@@ -348,6 +356,8 @@ def main() -> int:
     args = parse_args()
     try:
         matches = args.matches or matches_in(args.posts)
+        for match in matches:
+            MatchShare.parse(match)
     except InputError as error:
         print(f"bench load: {error}", file=sys.stderr)
         return 2

@@ -11,8 +11,12 @@ from __future__ import annotations
 import csv
 import gzip
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from thyme.model.errors import InputError
+from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag
 from thyme.model.time_frames import SECOND_US
 from thyme.traces.posts import Post
@@ -34,9 +38,40 @@ class _WholeMatch:
         return None
 
 
-def match_trace(path: Path, users: int, seed: int, lasts_us: int) -> Trace:
+class MatchShare(NamedTuple):
+    """A match, or a share of its posts with a share of their tags: a smaller crowd with the same
+    bursts and the same distributions."""
+
+    match: str
+    posts: float = 1.0
+    tags: float = 1.0
+
+    @classmethod
+    def parse(cls, name: str) -> MatchShare:
+        """Reads `match`, `match:share of posts` or `match:share of posts:share of tags`."""
+        match, *shares = name.split(":")
+        try:
+            found = cls(match, *map(float, shares))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"a match is NAME, or NAME:POSTS:TAGS with shares: {name}") from error
+        if not (0.0 < found.posts <= 1.0 and 0.0 < found.tags <= 1.0):
+            raise InputError(f"a share is above 0 and at most 1: {name}")
+        return found
+
+    def choose(self, posts: list[Post]) -> list[Post]:
+        """Chooses posts and tags, the same ones in every topology."""
+        chosen = []
+        for post in posts:
+            rng = derive_rng(0, "share of a match", post.post_id)
+            if rng.random() < self.posts:
+                tags = tuple(tag for tag in post.tags if rng.random() < self.tags)
+                chosen.append(replace(post, tags=tags))
+        return chosen
+
+
+def match_trace(folder: Path, share: MatchShare, users: int, seed: int, lasts_us: int) -> Trace:
     """The trace of the most active users of a match, compressed to a duration."""
-    posts = read_posts(path)
+    posts = share.choose(read_posts(folder / (share.match + SUFFIX)))
     length_s = max(post.at_us for post in posts) // SECOND_US + 1
     choice = TimetableChoice(start_us=0, end_us=length_s * SECOND_US)
     rules = TraceRules(timetable=complete_timetable(choice, _WholeMatch()), lasts_us=lasts_us)

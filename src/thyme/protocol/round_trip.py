@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from thyme.model.time_frames import SECOND_US
 
-SLOW_US = SECOND_US // 10
+SLOW_US = SECOND_US // 20
 """The mean round-trip time above which messages wait for others, to travel together."""
 BUSY_US = SECOND_US
 """The mean round-trip time above which the channel counts as busy."""

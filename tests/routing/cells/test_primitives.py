@@ -374,6 +374,43 @@ def test_d9_one_hop_carries_what_goes_to_a_node_and_through_its_cell() -> None:
         assert [to for sender, to in field.hops() if sender == name(0)] == [name(3)]
 
 
+SHARING = CellRoutingConfig(share_hops=True)
+
+
+def hops_of(config: CellRoutingConfig, cells: list[int], *targets: Destination) -> list[int]:
+    """The receivers of the copies of one message from node 0, after it came to all targets."""
+    field = Field(GRID, crowd(*cells), config=config).settle()
+    send(field, 0, *targets)
+    assert sum(map(len, told(field).values())) == len(targets)
+    return [int.from_bytes(to, "big") for _, to in field.hops()]
+
+
+def test_d9_two_distant_targets_share_a_next_hop_that_is_on_the_way_to_both() -> None:
+    """Cells 14 and 34 are above and below the row of the sender, each with a best next hop of its
+    own, in cells 12 and 32. Cell 22 is a little farther from both, but in range of them."""
+    cells = [20, 12, 22, 32, 14, 34]
+    targets = [Destination(CellId(14)), Destination(CellId(34))]
+
+    assert sorted(hops_of(CellRoutingConfig(), cells, *targets)) == [1, 3, 4, 5]
+    assert sorted(hops_of(SHARING, cells, *targets)) == [2, 4, 5]
+
+
+def test_d9_a_distant_target_goes_over_a_node_that_is_sent_the_message_anyway() -> None:
+    cells = [20, 12, 22, 14]
+    targets = [Destination(CellId(22), name(2)), Destination(CellId(14))]
+
+    assert sorted(hops_of(CellRoutingConfig(), cells, *targets)) == [1, 2, 3]
+    assert sorted(hops_of(SHARING, cells, *targets)) == [2, 3]
+
+
+def test_d9_no_target_takes_a_longer_way_to_share_a_hop() -> None:
+    """Over cell 21 the distant target would need another hop; the one in cell 12 is its own."""
+    cells = [20, 21, 12, 14, 3]
+    targets = [Destination(CellId(21)), Destination(CellId(14))]
+
+    assert sorted(hops_of(SHARING, cells, *targets)) == [1, 2, 3]
+
+
 def test_d9_no_target_is_no_message() -> None:
     field = Field(GRID, crowd(0, 1)).settle()
 

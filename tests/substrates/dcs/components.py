@@ -92,11 +92,16 @@ def a_replica_store(store: MemoryStore | None = None, **retention: int) -> Repli
     return ReplicaStore(store or MemoryStore(), Retention(**retention))
 
 
+def cell_requests(routing: RecordingRouting, outbox: Outbox) -> CellRequests:
+    """The requests of a node."""
+    return CellRequests(routing, outbox, RetryPolicy(), Random(1))
+
+
 def large_replicas(
     routing: RecordingRouting, outbox: Outbox, replicas: ReplicaStore
 ) -> LargeReplicas:
     """The large objects of a node that sends whole objects."""
-    requests = CellRequests(routing, outbox, RetryPolicy(), Random(1))
+    requests = cell_requests(routing, outbox)
     cache = ChunkCache(store := MemoryStore())
     node_id = NodeId(b"node")
     return LargeReplicas(node_id, routing, outbox, requests, store, cache, replicas, passive=True)

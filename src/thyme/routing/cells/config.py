@@ -28,6 +28,10 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The mean time between two received beacons of a neighbour up to which the link to it is
     strong; None if all links are taken for strong. A weak link is used where no strong one leads
     closer: at the edge of the radio's range most frames are sent several times (D28)."""
+    share_hops: bool = False
+    """Whether a message to several targets goes over as few next hops as possible, where this needs
+    no more hops by estimate; otherwise each target has its best next hop, and those with the same
+    one share it (D9)."""
     always_perimeter: bool = True
     """Whether a message for an empty cell always follows the whole perimeter, even if the proxy
     knows that no populated cell can be closer. The proxy is the same either way; the cost reported

@@ -230,7 +230,12 @@ class GeographicRouting(Beaconing):
                     forwards.append(decision)
                 case NoRoute():
                     self.traffic.dropped[decision.cause] += 1
-        for node_id, targets in self._group_by_next_hop(forwards).items():
+        if self._config.share_hops and len(forwards) > 1 and self._serving:
+            neighbourhood = self.neighbours.neighbourhood(self._cell)
+            hops_chosen = self._selector.share_hops(neighbourhood, forwards, self._rng)
+        else:
+            hops_chosen = self._group_by_next_hop(forwards)
+        for node_id, targets in hops_chosen.items():
             self._count_copy(hops)
             copy = CellPacket(
                 packet.origin,

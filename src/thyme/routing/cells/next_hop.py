@@ -11,8 +11,13 @@ Clauses: D5, D6, D28.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from random import Random
+
 import msgspec
 
+from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget, PerimeterState
 from thyme.routing.cells.faces import next_edge
 from thyme.routing.cells.grid import Grid
@@ -38,6 +43,11 @@ class NoRoute(msgspec.Struct, frozen=True):
 
 
 HopDecision = Deliver | Forward | NoRoute
+Hops = dict[NodeId, list[CellTarget]]
+"""The next hops of a message, each with the targets that it is to reach."""
+_HOP_PERCENT = 80
+"""How far a message advances with each further hop by estimate, in percent of the range: links at
+its edge are weak."""
 
 
 class NextHopSelector:
@@ -111,6 +121,61 @@ class NextHopSelector:
         strong = [node for node in neighbourhood.nodes_by_cell[best] if node.is_strong]
         nodes = [node for node in strong if not node.failures]
         return Forward(nodes, without_perimeter_state(target)) if nodes else None
+
+    def share_hops(
+        self, neighbourhood: CellNeighbourhood, forwards: list[Forward], rng: Random
+    ) -> Hops:
+        """Groups targets by as few next hops as possible. A target in range is sent to directly;
+        the others go over a neighbour that is sent the message anyway, else over the one that is
+        on the way to most of them (D9)."""
+        hops: Hops = {}
+        distant: dict[CellTarget, list[NodeId]] = {}
+        for forward in sorted(forwards, key=lambda forward: len(forward.candidates)):
+            if relays := self._relays(neighbourhood, forward):
+                distant[forward.target] = relays
+                continue
+            node_ids = [node.node_id for node in forward.candidates]
+            chosen = next((node for node in node_ids if node in hops), None)
+            hops.setdefault(chosen or rng.choice(node_ids), []).append(forward.target)
+        for target, relays in list(distant.items()):
+            if chosen := next((node for node in relays if node in hops), None):
+                hops[chosen].append(target)
+                del distant[target]
+        while distant:
+            counts = Counter(node for relays in distant.values() for node in relays)
+            most = max(counts.values())
+            chosen = rng.choice([node for node, count in counts.items() if count == most])
+            covered = [target for target, relays in distant.items() if chosen in relays]
+            hops[chosen] = covered
+            for target in covered:
+                del distant[target]
+        return hops
+
+    def _relays(self, neighbourhood: CellNeighbourhood, forward: Forward) -> list[NodeId]:
+        """The neighbours over which a distant target needs no more hops, by estimate, than over the
+        chosen ones; closest first. None for a target in range or behind a void."""
+        target, chosen = forward.target, forward.candidates[0]
+        if target.perimeter is not None or chosen.cell in (target.cell, neighbourhood.cell):
+            return []
+        limit = self._hops_left(chosen.cell, target.cell)
+        here = self._grid.distance_key(neighbourhood.cell, target.cell)
+        ranked = []
+        for _, _, cell in neighbourhood.strong_coordinates:
+            key = self._grid.distance_key(cell, target.cell)
+            if key < here and self._hops_left(cell, target.cell) <= limit:
+                ranked.append((key, cell))
+        strong = [
+            node.node_id
+            for _, cell in sorted(ranked)
+            for node in neighbourhood.nodes_by_cell[cell]
+            if node.is_strong and not node.failures
+        ]
+        return strong or [node.node_id for node in forward.candidates]
+
+    def _hops_left(self, cell: CellId, target: CellId) -> int:
+        """How many hops are left to a cell, by estimate."""
+        hop_m = self._grid.range_m * _HOP_PERCENT / 100
+        return math.ceil(self._grid.distance_m(cell, target) / hop_m)
 
     def _closest_in_range(
         self, coordinates: list[tuple[int, int, CellId]], cell: CellId, limit: int

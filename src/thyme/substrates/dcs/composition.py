@@ -184,6 +184,7 @@ class NodeParts:
             self.replicas,
             self.large_replicas,
             self.store,
+            self.requests,
             context.config,
             self.round_trips,
             self._on_subscriber_failed,
@@ -196,7 +197,7 @@ class NodeParts:
         self.index.check()
         self.replicas.check()
         self.requests.check()
-        self.service.notification_delivery.check()
+        self.service.check()
         self.large_replicas.check()
         self.routing.check()
         self.membership.check()

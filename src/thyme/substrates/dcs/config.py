@@ -64,6 +64,9 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     the object may have moved."""
     try_owner: bool = False
     """Whether a retrieve that a cell refused is sent to the owner in that cell next."""
+    ask_peers: bool = False
+    """Whether the node that answers for its cell asks the other nodes of the cell for an object
+    that it lacks, before the cell refuses (`service.peer_reads`)."""
     retrieve_tries_max: int = 5
     """The maximum number of attempts of one retrieve, over all replicas (D18)."""
 
@@ -246,11 +249,13 @@ ROBUST = replace(
         announcements=AnnouncementConfig(),
         locate_again=True,
         try_owner=True,
+        ask_peers=True,
     ),
     key_choice=KeyChoice.RAREST,
     movement=MovementConfig(announce_while_moving=True, announce_on_start=True),
     routing=CellRoutingConfig(
         beacon_gap_us_max=5 * SECOND_US // 4,
+        share_hops=True,
         always_perimeter=False,
         broadcast_reads=False,
         broadcast_redundant=False,

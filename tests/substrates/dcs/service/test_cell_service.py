@@ -12,6 +12,7 @@ from tests.substrates.dcs.components import (
     RecordingRouting,
     a_cell_index,
     a_replica_store,
+    cell_requests,
     indexed,
     large_replicas,
 )
@@ -60,6 +61,7 @@ class ServiceHarness:
             replicas,
             large_replicas(self.routing, outbox, replicas),
             MemoryStore(),
+            cell_requests(self.routing, outbox),
             PAPER,
             None,
             lambda subscriber, _now_us: self.lost.append(subscriber),

@@ -31,10 +31,12 @@ from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.common.broker_service import read_requested_page
 from thyme.substrates.common.catalogue import DELETED
+from thyme.substrates.dcs.client.cell_requests import CellRequests
 from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.service.notification_delivery import NotificationDelivery
 from thyme.substrates.dcs.service.notification_messages import NotificationMessages
+from thyme.substrates.dcs.service.peer_reads import PeerReads
 from thyme.substrates.dcs.service.recent_answers import RecentAnswers
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
@@ -65,6 +67,7 @@ class CellService:
         replicas: ReplicaStore,
         large_replicas: LargeReplicas,
         store: Store,
+        requests: CellRequests,
         config: DcsConfig,
         round_trips: RoundTripTimes | None,
         on_subscriber_failed: Callable[[NodeId, int], None],
@@ -93,6 +96,9 @@ class CellService:
             on_subscriber_failed,
             on_subscriber_absent,
         )
+        self.peer_reads: PeerReads | None = None
+        if config.replication.ask_peers:
+            self.peer_reads = PeerReads(routing, requests, replicas, self._send_reply)
         self.notifications_sent = 0
         self.dropped: Counter[str] = Counter()
 
@@ -114,11 +120,21 @@ class CellService:
                 if not delivery.is_first:
                     self.dropped[error.code] += 1
                     return
+                if self._is_passed_on(delivery, request, error, now_us):
+                    return
                 reply = wire.Refused(request.request_id, error.code, str(error))
             if reply is not None and delivery.is_first:
                 self._send_reply(delivery, reply, now_us)
 
         return on_request
+
+    def _is_passed_on(
+        self, delivery: Delivery, request: wire.CellRequest, error: OperationError, now_us: int
+    ) -> bool:
+        """Whether other nodes of the cell are asked before a read is refused (D18)."""
+        if self.peer_reads is None or not isinstance(request, wire.FetchObject):
+            return False
+        return self.peer_reads.on_request(delivery, request, error, now_us)
 
     def _send_reply(self, delivery: Delivery, reply: wire.CellReply, now_us: int) -> None:
         """Replies once all nodes of the cell have acknowledged the request."""
@@ -283,6 +299,12 @@ class CellService:
         if due_us is not None and due_us != self._expiry_us:
             self._outbox.set_timer(ExpiryTimer(), due_us)
         self._expiry_us = due_us
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between any two inputs."""
+        self.notification_delivery.check()
+        if self.peer_reads is not None:
+            self.peer_reads.check()
 
 
 def _cell_subscription(
