@@ -52,7 +52,8 @@ from thyme.substrates.infra.station.settings import (
     PopularitySettings,
     StationSettings,
 )
-from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.ls.config import PAPER, ROBUST, LsConfig
+from thyme.substrates.ls.node import LsNode
 from thyme.substrates.solo import SoloConfig, make_solo_node
 from thyme.testing.soak.hostile_node import HostileNode
 from thyme.testing.soak.named_keys import named_authenticator

@@ -6,7 +6,7 @@ import re
 from operator import attrgetter
 from pathlib import Path
 
-from thyme.substrates.ls.node import PAPER, ROBUST
+from thyme.substrates.ls.config import PAPER, ROBUST
 
 PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0009-local-storage.md"
 

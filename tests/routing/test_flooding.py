@@ -39,6 +39,7 @@ class Flooder:
     ) -> None:
         self.node_id = node_id
         self.got: list[tuple[NodeId, Message]] = []
+        self.neighbours: list[NodeId] = []
         self._outbox = Outbox()
         self.flooding = Flooding(
             node_id,
@@ -46,6 +47,7 @@ class Flooder:
             Random(f"{seed} {node_id!r}"),
             config or FloodingConfig(),
             lambda origin, message, _: self.got.append((origin, message)),
+            lambda now_us: self.neighbours,
         )
 
     def flood(self, message: Message, now_us: int = 0) -> list[Action]:
@@ -176,6 +178,47 @@ def test_with_repeats_every_node_says_it_so_often() -> None:
     assert 10_000 <= instants[1] - instants[0] <= 10_100
 
 
+def repeats_of(me: Flooder, hears: dict[int, NodeId]) -> int:
+    """How often a node broadcasts the flood 7 of Ann, if it hears it from others in between: after
+    so many broadcasts of its own, from whom."""
+    actions, count = heard(me, Flooded(ANN, 7, 0, Done(1))), 0
+    while any(isinstance(a, SetTimer) and type(a.timer) is RebroadcastTimer for a in actions):
+        if count in hears:
+            me.handle(Received(hears[count], Flooded(ANN, 7, 1, Done(1))), 0)
+        actions = me.handle(TimerFired(RebroadcastTimer((ANN, 7))), rebroadcast_at(actions))
+        count += len(broadcasts(actions))
+    return count
+
+
+def test_l2_a_flood_is_repeated_until_all_neighbours_have_repeated_it() -> None:
+    config = FloodingConfig(repeats=4, heard_enough=3)
+    for hears, repeats in (({}, 4), ({1: BEN}, 1), ({2: BEN}, 2), ({1: ANN}, 4)):
+        me = Flooder(ME, config)
+        me.neighbours = [ANN, BEN]
+        assert repeats_of(me, hears) == repeats
+
+
+def test_l2_a_flood_heard_from_enough_of_many_neighbours_is_broadcast_once() -> None:
+    me = Flooder(ME, FloodingConfig(repeats=4, heard_enough=2))
+    me.neighbours = [ANN, BEN, *(NodeId(bytes([number])) for number in range(20))]
+    assert repeats_of(me, {0: BEN}) == 1, "also if it was heard from both before"
+
+
+def test_l2_without_neighbours_nobody_is_waited_for() -> None:
+    assert repeats_of(Flooder(ME, FloodingConfig(repeats=4, heard_enough=3)), {}) == 1
+
+
+def test_l2_one_s_own_flood_is_repeated_until_it_comes_back() -> None:
+    me = Flooder(ME, FloodingConfig(repeats=4, heard_enough=3))
+    me.neighbours = [ANN]
+    actions = me.flood(Done(1), 0)
+    [flooded] = broadcasts(actions)
+    timer = RebroadcastTimer((ME, flooded.number))
+    assert broadcasts(me.handle(TimerFired(timer), rebroadcast_at(actions))) == [flooded]
+    heard(me, Flooded(ME, flooded.number, 1, Done(1)))
+    assert me.handle(TimerFired(timer), 10**6) == []
+
+
 @pytest.mark.parametrize(
     "array",
     [
@@ -235,14 +278,16 @@ def reached(known: set[int], links: list[tuple[int, int]]) -> set[int]:
 def test_repeats_carry_a_flood_through_a_lossy_network() -> None:
     names = [NodeId(bytes([number])) for number in range(20)]
     counts = []
-    for repeats in (1, 6):
-        config = FloodingConfig(repeats=repeats)
+    for repeats, enough in ((1, None), (6, None), (6, 3)):
+        config = FloodingConfig(repeats=repeats, heard_enough=enough)
         world, nodes = a_world(names, a_row(names), config, loss=0.3)
+        for number, node in enumerate(nodes):
+            node.neighbours = names[max(0, number - 1) : number] + names[number + 1 : number + 2]
         world.ask(names[0], ListSubscriptions(request_id=1))
         world.ask(names[0], ListSubscriptions(request_id=2))
         world.run(30)
         counts.append(sum(len(node.got) for node in nodes))
-    assert counts[0] < 20 < 36 <= counts[1]
+    assert counts[0] < 20 < 36 <= min(counts[1:])
 
 
 def test_b5_a_neighbour_that_floods_too_much_is_not_repeated_and_others_are() -> None:

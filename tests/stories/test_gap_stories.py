@@ -37,7 +37,7 @@ from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
 from thyme.substrates.factory import make_dcs_node
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 
 START_US = 1_700_000_000 * SECOND_US

@@ -23,7 +23,7 @@ from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
 from thyme.substrates.factory import with_dsdv
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 
 SERVER, RELAY = NodeId(b"server"), NodeId(b"relay")

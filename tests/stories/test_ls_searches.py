@@ -15,8 +15,9 @@ from thyme.protocol import app_interface as app
 from thyme.query.query import Query
 from thyme.storage.store import MemoryStore
 from thyme.substrates.factory import with_dsdv
+from thyme.substrates.ls.config import ROBUST
 from thyme.substrates.ls.flooded_queries import CollectionConfig
-from thyme.substrates.ls.node import ROBUST, LsNode
+from thyme.substrates.ls.node import LsNode
 
 ALICE, BOB, CAROL = NodeId(b"alice"), NodeId(b"bob"), NodeId(b"carol")
 GOAL = Query("goal").conjunctions

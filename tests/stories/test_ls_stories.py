@@ -38,7 +38,8 @@ from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.storage.store import MemoryStore
-from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.ls.config import PAPER, ROBUST, LsConfig
+from thyme.substrates.ls.node import LsNode
 from thyme.substrates.ls.subscription_fetch import LsJoiningConfig, LsJoinPhase
 
 START_US = 1_700_000_000_000_000
@@ -140,6 +141,7 @@ def lost_notification(rewrite: bool) -> None:
             ROBUST,
             joining=LsJoiningConfig(tries_max=1),
             flooding=PAPER.flooding,
+            comparing=None,
             collecting=PAPER.collecting,
         ),
     )

@@ -25,7 +25,8 @@ from thyme.protocol.app_interface import (
 from thyme.protocol.node import Action, Input
 from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
-from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.ls.config import PAPER, ROBUST, LsConfig
+from thyme.substrates.ls.node import LsNode
 
 SECOND_US = 1_000_000
 NAMES = [NodeId(name) for name in (b"ann", b"ben", b"cat", b"dan", b"eve")]

@@ -38,7 +38,7 @@ from thyme.substrates.encounters.config import (
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import EsNode
-from thyme.substrates.ls.node import PAPER as LS_PAPER
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 
 SERVER = NodeId(b"server")
@@ -83,7 +83,7 @@ def of_es() -> frozenset[type[BaseMessage]]:
 
 @cache
 def of_ls() -> frozenset[type[BaseMessage]]:
-    node = LsNode(BOB, MemoryStore(), Random(1), LS_PAPER)
+    node = LsNode(BOB, MemoryStore(), Random(1), LS_ROBUST)
     return frozenset(accepted_by(node, BOB))
 
 

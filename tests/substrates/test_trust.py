@@ -22,7 +22,8 @@ from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.quotas import PeerUsage, Quota, UsageTable
 from thyme.substrates.es import EsConfig, EsNode
-from thyme.substrates.ls.node import LsConfig, LsNode
+from thyme.substrates.ls.config import LsConfig
+from thyme.substrates.ls.node import LsNode
 
 SERVER, MALLORY = NodeId(b"server"), NodeId(b"mallory")
 

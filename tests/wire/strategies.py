@@ -147,6 +147,11 @@ from thyme.protocol.messages.stations import (
     WorldNeeds,
     WorldProbe,
 )
+from thyme.protocol.messages.subscription_sets import (
+    CompareSubscriptions,
+    MissingSubscriptions,
+    SubscriptionDigest,
+)
 from thyme.query.cursor import Cursor
 
 
@@ -420,6 +425,15 @@ _ranges = (
     st.builds(EventRange, _until, _prints, st.none())
     | st.builds(EventRange, _until, st.none(), _many_short_ids)
     | st.builds(EventRange, _until, st.none(), st.none())
+)
+messages[SubscriptionDigest] = st.builds(SubscriptionDigest, counts, _prints)
+messages[CompareSubscriptions] = st.builds(
+    CompareSubscriptions, st.lists(_ranges, max_size=4).map(tuple), _many_short_ids
+)
+messages[MissingSubscriptions] = st.builds(
+    MissingSubscriptions,
+    st.lists(subscriptions, max_size=3).map(tuple),
+    tombstones.map(tuple),
 )
 messages[ReconcileProfile] = st.builds(ReconcileProfile, numbers, topics)
 messages[EventSummary] = st.builds(

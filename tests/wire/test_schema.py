@@ -141,6 +141,11 @@ from thyme.protocol.messages.stations import (
     WorldNeeds,
     WorldProbe,
 )
+from thyme.protocol.messages.subscription_sets import (
+    CompareSubscriptions,
+    MissingSubscriptions,
+    SubscriptionDigest,
+)
 from thyme.query.cursor import Cursor
 from thyme.wire.codec import VERSION_MIN, decode, encode
 
@@ -213,6 +218,22 @@ GOLDEN: list[tuple[Message, str]] = [
     (
         JoinReply(13, 0, 1, (subscribe(1, "goal"),)),
         "01 95 23 0d 00 01 91 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0",
+    ),
+    (
+        SubscriptionDigest(13, b"f" * 12),
+        "01 93 28 0d c40c 666666666666666666666666",
+    ),
+    (
+        CompareSubscriptions((EventRange(None, None, (b"12345678",)),), (b"87654321",)),
+        "01 93 29 91 93 c0 c0 91 c408 3132333435363738 91 c408 3837363534333231",
+    ),
+    (
+        MissingSubscriptions(
+            (subscribe(1, "goal"),),
+            (TombstoneRecord("sub2@626f62", "cancelled", SignedInstant(5, b"p")),),
+        ),
+        "01 93 2a 91 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0"
+        " 91 93 ab 7375623240363236663632 a9 63616e63656c6c6564 92 05 c401 70",
     ),
     (ReliableMessage(14, Done(7)), "01 93 24 0e 92 10 07"),
     (ReliableAck(14), "01 92 25 0e"),
@@ -478,6 +499,9 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         37: "ReliableAck",
         38: "Missed",
         39: "Authenticated",
+        40: "SubscriptionDigest",
+        41: "CompareSubscriptions",
+        42: "MissingSubscriptions",
         50: "Flooded",
         48: "Packet",
         49: "RouteUpdate",

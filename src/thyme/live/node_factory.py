@@ -53,10 +53,11 @@ from thyme.substrates.factory import make_dcs_node, with_dsdv
 from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
 from thyme.substrates.infra.mobile.station_link import StationLinkConfig
+from thyme.substrates.ls.config import PAPER as LS_PAPER
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
+from thyme.substrates.ls.config import LsConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig
-from thyme.substrates.ls.node import PAPER as LS_PAPER
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
-from thyme.substrates.ls.node import LsConfig, LsNode
+from thyme.substrates.ls.node import LsNode
 
 CLOCK_SKEW_US = 5 * SECOND_US
 """Maximum difference between the clocks of two devices."""

@@ -3,13 +3,14 @@
 Entry points: `Flooding.flood` and `Flooding.on_flooded`. Each node broadcasts a message again the
 first time it receives it, after a random delay, so that neighbours do not transmit at the same
 time. Ids of floods already seen are kept for a limited time and in limited number. A flood is not
-acknowledged; `repeats` makes every node broadcast it several times.
+acknowledged; `repeats` makes every node broadcast it several times, or until it has heard it from
+some neighbours, which have received it therefore.
 Clauses: L2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 
@@ -37,6 +38,9 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Number of times each node broadcasts the same flood."""
     repeat_us: int = SECOND_US // 8
     """Time between repeats; a random jitter is added to each."""
+    heard_enough: int | None = None
+    """A flood that a node has heard from so many neighbours, or from all, is not repeated; None to
+    repeat it in any case."""
     seen_us: int = 60 * SECOND_US
     """How long a node remembers a flood as seen; must be longer than a flood lasts."""
     seen_max: int = 10_000
@@ -59,6 +63,9 @@ class FloodExpiryTimer(msgspec.Struct, frozen=True):
 class _PendingRebroadcast:
     message: Flooded
     repeats_left: int
+    is_first: bool
+    heard_from: set[NodeId]
+    """The neighbours that broadcast it; only collected if that ends the repeats."""
 
 
 class Flooding:
@@ -71,12 +78,15 @@ class Flooding:
         rng: Random,
         config: FloodingConfig,
         deliver: Callable[[NodeId, Message, int], None],
+        neighbours: Callable[[int], Collection[NodeId]] = lambda now_us: (),
     ) -> None:
+        """`neighbours` returns the nodes that were heard lately."""
         self._node_id = node_id
         self._outbox = outbox
         self._rng = rng
         self._config = config
         self._deliver = deliver
+        self._neighbours = neighbours
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(48)
         self._seen_until_us: BoundedDict[FloodId, int] = BoundedDict(config.seen_max)
@@ -100,17 +110,18 @@ class Flooding:
             self._outbox.broadcast(flooded)
         self._mark_seen(_flood_id(flooded), now_us)
         if wait_us:
-            self._schedule_rebroadcast(flooded, self._config.repeats, wait_us, now_us)
+            pending = _PendingRebroadcast(flooded, self._config.repeats, True, set())
+            self._schedule_rebroadcast(pending, wait_us, now_us)
         elif self._config.repeats > 1:
-            self._schedule_rebroadcast(
-                flooded, self._config.repeats - 1, self._config.repeat_us, now_us
-            )
+            pending = _PendingRebroadcast(flooded, self._config.repeats - 1, False, set())
+            self._schedule_rebroadcast(pending, self._config.repeat_us, now_us)
 
     def on_flooded(self, sender: NodeId, flooded: Flooded, now_us: int) -> None:
         """Delivers and rebroadcasts a flood received for the first time from any neighbour."""
         flood_id = _flood_id(flooded)
         if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
+            self._note_heard(sender, flood_id)
             return
         budgets, wait_us = self._budgets, 0
         if budgets is not None:
@@ -124,18 +135,35 @@ class Flooding:
         if hops < self._config.hops_max:
             copy = Flooded(flooded.origin, flooded.number, hops, flooded.message)
             repeats = 1 if wait_us else self._config.repeats
-            self._schedule_rebroadcast(copy, repeats, wait_us, now_us)
+            pending = _PendingRebroadcast(copy, repeats, True, {sender})
+            self._schedule_rebroadcast(pending, wait_us, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
 
     def on_rebroadcast_timer(self, timer: RebroadcastTimer, now_us: int) -> None:
         """Broadcasts a pending flood, and schedules its next repeat if there is one."""
         pending = self._pending.pop(timer.flood_id, None)
-        if pending is None:
+        if pending is None or not (pending.is_first or self._is_lacking(pending, now_us)):
             return
         self._outbox.broadcast(pending.message)
         if pending.repeats_left > 1:
-            repeats_left, wait_us = pending.repeats_left - 1, self._config.repeat_us
-            self._schedule_rebroadcast(pending.message, repeats_left, wait_us, now_us)
+            pending.repeats_left -= 1
+            pending.is_first = False
+            self._schedule_rebroadcast(pending, self._config.repeat_us, now_us)
+
+    def _note_heard(self, sender: NodeId, flood_id: FloodId) -> None:
+        if self._config.heard_enough is not None:
+            pending = self._pending.get(flood_id)
+            if pending is not None and len(pending.heard_from) < self._config.heard_enough:
+                pending.heard_from.add(sender)
+
+    def _is_lacking(self, pending: _PendingRebroadcast, now_us: int) -> bool:
+        """Whether too few neighbours are known to have a flood."""
+        enough, heard_from = self._config.heard_enough, pending.heard_from
+        if enough is None:
+            return True
+        return len(heard_from) < enough and any(
+            node not in heard_from for node in self._neighbours(now_us)
+        )
 
     def on_expiry_timer(self, now_us: int) -> None:
         """Removes expired ids from the floods already seen."""
@@ -147,10 +175,10 @@ class Flooding:
             del self._seen_until_us[oldest]
 
     def _schedule_rebroadcast(
-        self, flooded: Flooded, repeats: int, wait_us: int, now_us: int
+        self, pending: _PendingRebroadcast, wait_us: int, now_us: int
     ) -> None:
-        flood_id = _flood_id(flooded)
-        self._pending[flood_id] = _PendingRebroadcast(flooded, repeats)
+        flood_id = _flood_id(pending.message)
+        self._pending[flood_id] = pending
         jitter_us = self._rng.randint(0, self._config.jitter_us_max)
         self._outbox.set_timer(RebroadcastTimer(flood_id), now_us + wait_us + jitter_us)
 

@@ -16,6 +16,7 @@ from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.protocol.node import Node
+from thyme.routing.dsdv.config import ROBUST as DSDV_ROBUST
 from thyme.sim.faults.churn import OnOffChurn, permanent_crashes, transient_churn
 from thyme.sim.faults.schedule import CrashMemory, FaultSchedule, make_schedule
 from thyme.sim.mobility.models import RandomWaypoint, crowd_paths, random_positions
@@ -29,9 +30,9 @@ from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
+from thyme.substrates.ls.config import PAPER as LS_PAPER
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
 from thyme.substrates.ls.flooded_queries import CollectionConfig
-from thyme.substrates.ls.node import PAPER as LS_PAPER
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.traces.operations import InsertOperation
 from thyme.traces.trace import Trace
@@ -72,7 +73,8 @@ class Deployment:
         make_inner = _MAKE_INNER_NODE[scenario.substrate]
         inner = make_inner(scenario, node_id, self.node_ids[-1], store, incarnation)
         rng = derive_rng(scenario.seed, "dsdv", number, incarnation)
-        return with_dsdv(inner, rng, inner_start_us=self.joins_us[number])
+        routing = DSDV_ROBUST if scenario.profile is Profile.ROBUST else None
+        return with_dsdv(inner, rng, inner_start_us=self.joins_us[number], config=routing)
 
     def _make_dcs_node(self, number: int, store: Store, incarnation: int) -> Node:
         node_id, seed = self.node_ids[number], self._scenario.seed

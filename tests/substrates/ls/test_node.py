@@ -48,8 +48,9 @@ from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import SUBSCRIPTIONS, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer
+from thyme.substrates.ls.config import PAPER, ROBUST, LsConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig, CollectionTimer
-from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.ls.node import LsNode
 from thyme.substrates.ls.subscription_fetch import LsJoinTimer
 
 SECOND_US = 1_000_000

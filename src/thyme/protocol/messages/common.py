@@ -62,6 +62,10 @@ from thyme.protocol.messages.requests import SignedStop as SignedStop
 from thyme.protocol.messages.requests import StartSubscription as StartSubscription
 from thyme.protocol.messages.requests import StopSubscription as StopSubscription
 from thyme.protocol.messages.stations import StationMessage
+from thyme.protocol.messages.subscription_sets import CompareSubscriptions as CompareSubscriptions
+from thyme.protocol.messages.subscription_sets import ComparisonMessage as ComparisonMessage
+from thyme.protocol.messages.subscription_sets import MissingSubscriptions as MissingSubscriptions
+from thyme.protocol.messages.subscription_sets import SubscriptionDigest as SubscriptionDigest
 from thyme.protocol.messages.traits import BaseMessage, Expanded, RecordKind
 
 
@@ -329,7 +333,7 @@ def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) ->
 
 
 RoutingMessage = Flooded | Packet | RouteUpdate
-JoinMessage = JoinRequest | JoinReply
+JoinMessage = JoinRequest | JoinReply | ComparisonMessage
 ReliableDelivery = ReliableMessage | ReliableAck
 CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck
 CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance | CompactMessage

@@ -1,6 +1,6 @@
 """Event ranges: the description of a part of a device's events, in messages (U3).
 
-Entry point: `EventRange`. `thyme.substrates.encounters.range_reconciliation` compares them.
+Entry point: `EventRange`. `thyme.protocol.range_reconciliation` compares them.
 Clause: U3.
 """
 

@@ -24,6 +24,9 @@ class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
     failures_max: int | None = None
     """Routes via a neighbour that did not acknowledge this number of packets between two dumps are
     marked as lost; None to ignore failures."""
+    weak_link_hops: int = 0
+    """What a link over which packets were lost lately counts in addition, in hops; with 0, such
+    links count as others, as in ns-3."""
     suppress_repeated: bool = True
     """Whether a pending update is cancelled when a neighbour repeats it, as in ns-3. Without this,
     all routes are shortest soon after every dump; with it, a few are longer."""
@@ -46,6 +49,10 @@ class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How far ahead of the clock the sequence number of an entry may be, as the start of its node.
     With a limit, a node's own entry counts more than any of another about it, whatever the numbers:
     only the link authenticates a sender (B5). None to believe every entry."""
+
+
+ROBUST = DsdvConfig(weak_link_hops=2)
+"""Avoids links over which packets are lost."""
 
 
 class DumpTimer(msgspec.Struct, frozen=True):

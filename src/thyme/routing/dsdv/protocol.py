@@ -26,6 +26,7 @@ from thyme.routing.dsdv.config import (
     DumpTimer,
     RouteSettledTimer,
 )
+from thyme.routing.dsdv.link_quality import LinkQuality
 from thyme.routing.dsdv.packet_buffer import PacketBuffer
 from thyme.routing.dsdv.pending_updates import PendingUpdate, UpdateQueue
 from thyme.routing.dsdv.routing_table import Route, RoutingTable
@@ -62,6 +63,8 @@ class Dsdv:
             wait_us_max=config.buffer_us_max,
         )
         self._failures: dict[NodeId, int] = {}
+        extra_hops = config.weak_link_hops
+        self._links = LinkQuality(extra_hops) if extra_hops else None
         self._corrected: set[NodeId] = set()
         """Neighbours that were sent a higher number of theirs since the last dump."""
         self._advert_timer_us: int | None = None
@@ -126,6 +129,8 @@ class Dsdv:
         entries = message.entries
         if self._config.sequence_ahead_us_max is not None:
             entries = self._credible_entries(sender, entries, now_us)
+        if self._links is not None and (extra := self._links.extra_hops(sender, now_us)):
+            entries = tuple((node, sequence, hops + extra) for node, sequence, hops in entries)
         for destination, sequence, hops in entries:
             route = get_route(destination)
             if route is None or sequence > route.min_useful_sequence:
@@ -375,7 +380,7 @@ class Dsdv:
         next_hop = self.next_hop(packet.destination)
         if next_hop is not None:
             self.traffic.sent += 1
-            self._outbox.send(next_hop, packet)
+            self._send_to(next_hop, packet, now_us)
         elif not self._buffer.add(packet, now_us):
             self.traffic.dropped["too many wait"] += 1
 
@@ -386,7 +391,12 @@ class Dsdv:
             self.traffic.dropped["no route"] += 1
         else:
             self.traffic.forwarded += 1
-            self._outbox.send(next_hop, packet)
+            self._send_to(next_hop, packet, now_us)
+
+    def _send_to(self, next_hop: NodeId, packet: Packet, now_us: int) -> None:
+        if self._links is not None:
+            self._links.count_sent(next_hop, now_us)
+        self._outbox.send(next_hop, packet)
 
     def _send_next(self, destination: NodeId, now_us: int) -> None:
         """Sends the first buffered packet for a destination, and schedules the next one."""
@@ -394,7 +404,7 @@ class Dsdv:
         if next_hop is None or destination not in self._buffer:
             return
         self.traffic.sent += 1
-        self._outbox.send(next_hop, self._buffer.pop(destination))
+        self._send_to(next_hop, self._buffer.pop(destination), now_us)
         if destination in self._buffer:
             at_us = now_us + self._draw_us(self._config.buffer_spacing_us_max)
             self._outbox.set_timer(BufferedPacketTimer(destination), at_us)
@@ -406,6 +416,8 @@ class Dsdv:
         do not change, as in ns-3.
         """
         self.traffic.dropped["link"] += 1
+        if self._links is not None:
+            self._links.count_lost(to, now_us)
         if self._config.failures_max is None:
             return
         failures = self._failures[to] = self._failures.get(to, 0) + 1

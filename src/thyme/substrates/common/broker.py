@@ -9,7 +9,7 @@ Clauses: M11, M12, M15, M17, M18, M23, M26, B5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -62,6 +62,14 @@ SUBSCRIPTION_TOMBSTONES = RecordTable("buried subscription", Tombstone)
 SUBSCRIPTION_HORIZONS = RecordTable("subscription horizon", Horizon)
 
 
+OnActive = Callable[[SubscriptionKey, bool], None]
+"""Called with a subscription, and whether it is active from now on."""
+
+
+def _ignore_change(_key: SubscriptionKey, _is_active: bool) -> None:
+    """The default `OnActive`."""
+
+
 def _started_us(key: str) -> int:
     return subscription_started_us(SubscriptionId(key.rpartition("@")[0]))
 
@@ -99,6 +107,8 @@ class Broker:
             own_id=own_id,
             chunk_cache=chunk_cache,
         )
+        self.on_active: OnActive = _ignore_change
+        """Called with each subscription that becomes active, or is no longer active."""
         self._ahead_us = 0
         self.usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
         self._tombstones = TombstoneStore(
@@ -183,12 +193,22 @@ class Broker:
         """
         if key in self._active:
             self.usage.remove(key.subscriber)
+            self.on_active(key, False)
         self._active.remove(key)
         self._store.remove(SUBSCRIPTIONS, str(key))
 
     def tombstones(self) -> Iterator[tuple[str, Tombstone]]:
         """The tombstones of cancelled subscriptions, oldest first."""
         return self._tombstones.all()
+
+    def tombstone_of(self, key: SubscriptionKey) -> Tombstone | None:
+        """The tombstone of a subscription; None if it has none."""
+        return self._tombstones.get(str(key))
+
+    @property
+    def tombstone_count(self) -> int:
+        """Number of tombstones of cancelled subscriptions."""
+        return len(self._tombstones)
 
     def is_cancelled(self, key: SubscriptionKey) -> bool:
         """Whether a subscription has a tombstone."""
@@ -258,6 +278,7 @@ class Broker:
         self.catalogue.expire(world_us)
         for subscription in self._active.expire(world_us):
             self.usage.remove(subscription.key.subscriber)
+            self.on_active(subscription.key, False)
             self._store.remove(SUBSCRIPTIONS, str(subscription.key))
         self._tombstones.expire(world_us)
 
@@ -278,6 +299,7 @@ class Broker:
     def _add_active(self, subscription: SubscriptionRecord, now_us: int) -> None:
         if subscription.key not in self._active:
             self.usage.add(subscription.key.subscriber)
+            self.on_active(subscription.key, True)
         self._active.add(
             subscription.key, subscription, subscription.conjunctions, subscription.frame, now_us
         )

@@ -146,6 +146,13 @@ class TombstoneStore:
         tombstone = self._tombstones.get(key)
         return None if tombstone is None else tombstone.reason
 
+    def get(self, key: str) -> Tombstone | None:
+        """The tombstone of a record; None if there is none."""
+        return self._tombstones.get(key)
+
+    def __len__(self) -> int:
+        return len(self._tombstones)
+
     def is_beyond_horizon(self, owner: NodeId, made_us: int) -> bool:
         """Whether a record is so old that it may have been removed and its tombstone evicted."""
         if not self._horizons:

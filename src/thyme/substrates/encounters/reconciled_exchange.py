@@ -23,17 +23,17 @@ from thyme.protocol.messages.encounters import (
     EventSummary,
     ReconcileProfile,
 )
-from thyme.substrates.encounters.config import EVENTS_PER_EXCHANGE_MAX
-from thyme.substrates.encounters.dissemination import NodeServices
-from thyme.substrates.encounters.event_memory import EventMemory
-from thyme.substrates.encounters.events import CarriedEvent
-from thyme.substrates.encounters.range_reconciliation import (
+from thyme.protocol.range_reconciliation import (
     Item,
     RangeComparison,
     compare_ranges,
     open_ranges,
     short_id,
 )
+from thyme.substrates.encounters.config import EVENTS_PER_EXCHANGE_MAX
+from thyme.substrates.encounters.dissemination import NodeServices
+from thyme.substrates.encounters.event_memory import EventMemory
+from thyme.substrates.encounters.events import CarriedEvent
 
 BATCH_BYTES = 8 * 1024
 """Events are sent in batches of at least one event and about this size."""

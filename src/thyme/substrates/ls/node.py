@@ -10,18 +10,14 @@ Clauses: L1–L7, M21, M24, M34, M37, B5.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from random import Random
 from typing import assert_never
 
-import msgspec
-from msgspec.structs import replace
-
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
-from thyme.model.metadata import Limits
 from thyme.model.signed_records import RecordSigner
 from thyme.model.subscriptions import SubscriptionRecord
-from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import MarkConsumed
 from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
 from thyme.protocol.messages import chunks as chunk_wire
@@ -41,13 +37,12 @@ from thyme.protocol.node import (
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender, ResendTimer
 from thyme.protocol.request_tracker import RequestTracker, RetryTimer
-from thyme.protocol.retry import RetryPolicy
-from thyme.routing.flooding import FloodExpiryTimer, Flooding, FloodingConfig, RebroadcastTimer
+from thyme.routing.flooding import FloodExpiryTimer, Flooding, RebroadcastTimer
 from thyme.storage.store import Store
 from thyme.substrates.chunks.exchange import ChunkExchange
 from thyme.substrates.chunks.fetcher import ChunkTransferTimer
 from thyme.substrates.chunks.large_objects import LargeInsertTimer
-from thyme.substrates.common.broker import Broker, BrokerConfig
+from thyme.substrates.common.broker import Broker
 from thyme.substrates.common.broker_service import (
     BrokerExpiryTimer,
     BrokerService,
@@ -64,52 +59,25 @@ from thyme.substrates.common.gap_reader import (
 from thyme.substrates.common.loopback import deliver_to_self
 from thyme.substrates.common.notification_gaps import GapTimer, GapUpkeepTimer
 from thyme.substrates.common.notification_sender import NotificationSender
-from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
+from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
+from thyme.substrates.ls.config import LsConfig
+from thyme.substrates.ls.digest_timing import DigestTimer
 from thyme.substrates.ls.flooded_queries import (
-    CollectionConfig,
     CollectionTimer,
     FloodedBrokers,
     NodesInReach,
 )
+from thyme.substrates.ls.subscription_comparison import (
+    ComparisonTimer,
+    SubscriptionComparison,
+)
 from thyme.substrates.ls.subscription_fetch import (
     JoinReplyTimer,
     LsJoining,
-    LsJoiningConfig,
+    LsJoinPhase,
     LsJoinTimer,
 )
-
-
-class LsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a node of Thyme-LS; the defaults are the profile `PAPER`."""
-
-    limits: Limits = Limits()
-    retries: RetryPolicy = RetryPolicy()
-    notify_retries: RetryPolicy = RetryPolicy(tries_max=1)
-    """Retries of notifications and pages until they are acknowledged; with 1 try there is no
-    acknowledgement, and delivery is up to the link."""
-    flooding: FloodingConfig = FloodingConfig()
-    joining: LsJoiningConfig = LsJoiningConfig()
-    collecting: CollectionConfig = CollectionConfig()
-    broker: BrokerConfig = BrokerConfig()
-    subscriber: SubscriberConfig = SubscriberConfig()
-    world_ends_us: int | None = None
-    in_chunks: bool = False
-    """Whether large objects are sent in chunks (M37), not as a whole."""
-    late_batch: int = 20
-    """Number of stored matches that a node sends for a subscription that it received by joining."""
-
-
-PAPER = LsConfig()
-"""As in the papers: floods are sent once, and delivery of notifications is up to the link."""
-ROBUST = replace(
-    PAPER,
-    notify_retries=RetryPolicy(tries_max=8, wait_us=SECOND_US // 4, backoff=1.25),
-    flooding=FloodingConfig(repeats=6),
-    joining=LsJoiningConfig(rejoin_us=30 * SECOND_US, reply_later=True),
-    collecting=CollectionConfig(subscribe_wait_us=2 * SECOND_US, search_wait_us=2 * SECOND_US),
-)
-"""For lossy networks: repeated floods, acknowledged notifications, and repeated joins."""
 
 
 class LsNode:
@@ -133,7 +101,9 @@ class LsNode:
         self._request_tracker = RequestTracker(outbox, config.retries, rng)
         self._reliable_sender = ReliableSender(outbox, config.notify_retries, rng)
         self._world_lifetime = WorldLifetime(outbox, config.world_ends_us)
-        self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
+        self.flooding = Flooding(
+            node_id, outbox, rng, config.flooding, self._on_flood, self._recent_neighbours
+        )
         self._chunk_exchange = chunks = ChunkExchange(
             node_id, store, outbox, self._request_tracker, lambda key: key.owner, config.limits
         )
@@ -147,6 +117,19 @@ class LsNode:
         )
         self.joining = LsJoining(
             outbox, rng, config.joining, self.broker.active_subscriptions, self._add_subscription
+        )
+        self.comparison = (
+            None
+            if config.comparing is None
+            else SubscriptionComparison(
+                node_id,
+                outbox,
+                rng,
+                config.comparing,
+                self.broker,
+                self._add_subscription,
+                signer,
+            )
         )
         self.subscriber = Subscriber(node_id, outbox, store, config.subscriber, signer)
         self._flooded_brokers = FloodedBrokers(
@@ -204,6 +187,10 @@ class LsNode:
             lambda message: self._on_message(self._node_id, message, now_us),
         )
         self._broker_service.set_expiry_timer()
+        if self.comparison is not None:
+            if self.joining.phase is not LsJoinPhase.JOINING:
+                self.comparison.start(now_us)
+            self.comparison.after_input(now_us)
         actions += self._outbox.drain_actions()
         return (
             actions
@@ -224,6 +211,8 @@ class LsNode:
             self._chunk_exchange,
         ):
             part.check()
+        if self.comparison is not None:
+            self.comparison.check()
 
     def _dispatch(self, event: Input, now_us: int) -> None:
         match event:
@@ -277,6 +266,10 @@ class LsNode:
                 self.joining.on_join_timer(now_us)
             case JoinReplyTimer():
                 self.joining.on_reply_timer(event.timer)
+            case DigestTimer() if self.comparison is not None:
+                self.comparison.on_digest_timer(now_us)
+            case ComparisonTimer() if self.comparison is not None:
+                self.comparison.on_comparison_timer(now_us)
             case WorldEndTimer():
                 self.subscriber.end_all("the life span of its world is over")
             case ChunkTransferTimer() | LargeInsertTimer():
@@ -285,11 +278,17 @@ class LsNode:
     def _on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
         match message:
             case wire.Flooded():
-                self.joining.neighbours.record_message(sender, now_us)
+                self._record_neighbour(sender, now_us)
                 self.flooding.on_flooded(sender, message, now_us)
             case wire.JoinRequest():
-                self.joining.neighbours.record_message(sender, now_us)
+                self._record_neighbour(sender, now_us)
                 self.joining.on_request(sender, message, now_us)
+            case (
+                wire.SubscriptionDigest()
+                | wire.CompareSubscriptions()
+                | wire.MissingSubscriptions()
+            ) if self.comparison is not None:
+                self._on_comparison(self.comparison, sender, message, now_us)
             case wire.JoinReply():
                 self.joining.on_reply(sender, message, now_us)
             case wire.ReliableMessage(message=wire.Notify() | wire.PastMatches() | wire.Page()):
@@ -329,6 +328,30 @@ class LsNode:
             case _:
                 if not self._chunk_exchange.on_message(sender, message, now_us):
                     self.dropped["not spoken here"] += 1
+
+    def _on_comparison(
+        self,
+        comparison: SubscriptionComparison,
+        sender: NodeId,
+        message: wire.ComparisonMessage,
+        now_us: int,
+    ) -> None:
+        """Handles a message by which neighbours compare their subscriptions."""
+        match message:
+            case wire.SubscriptionDigest():
+                self._record_neighbour(sender, now_us)
+                comparison.on_digest(sender, message, now_us)
+            case wire.CompareSubscriptions():
+                comparison.on_compare(sender, message, now_us)
+            case wire.MissingSubscriptions():
+                comparison.on_missing(sender, message, now_us)
+
+    def _record_neighbour(self, sender: NodeId, now_us: int) -> None:
+        if self.joining.neighbours.record_message(sender, now_us) and self.comparison is not None:
+            self.comparison.on_neighbours_changed(now_us)
+
+    def _recent_neighbours(self, now_us: int) -> Collection[NodeId]:
+        return self.joining.neighbours.recent(now_us)
 
     def _on_matches(self, sender: NodeId, message: wire.NotificationMessage, now_us: int) -> None:
         """Handles a notification or stored matches; only the owner of an object may send these."""

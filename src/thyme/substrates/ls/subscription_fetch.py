@@ -10,7 +10,7 @@ Clauses: L5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from random import Random
 
@@ -40,9 +40,6 @@ class LsJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
     tries_max: int = 3
     request_jitter_us_max: int = SECOND_US // 5
     """Maximum random delay before each request, because many nodes may start at once."""
-    rejoin_us: int | None = None
-    """Time after which a joined node sends another request, for subscriptions that floods did not
-    deliver; None for never."""
     reply_later: bool = False
     """Whether a node that is joining itself replies after its join: of two nodes that return at the
     same time, each may have subscriptions that the other missed."""
@@ -60,7 +57,7 @@ class LsJoinPhase(Enum):
 
 
 class LsJoinTimer(msgspec.Struct, frozen=True):
-    """Timer of the next join request: the first, a retry, or a repeated join."""
+    """Timer of the next join request: the first, or a retry."""
 
 
 class JoinReplyTimer(msgspec.Struct, frozen=True):
@@ -77,14 +74,21 @@ class RecentNeighbours:
         self._config = config
         self._last_seen_us: BoundedDict[NodeId, int] = BoundedDict(config.neighbours_max)
 
-    def record_message(self, node_id: NodeId, now_us: int) -> None:
-        """Records a message from a neighbour."""
+    def record_message(self, node_id: NodeId, now_us: int) -> bool:
+        """Records a message from a neighbour; returns whether it was not a neighbour before."""
+        since_us = now_us - self._config.neighbour_timeout_us
+        is_new = self._last_seen_us.get(node_id, since_us - 1) < since_us
         self._last_seen_us.refresh(node_id, now_us)
+        return is_new
+
+    def recent(self, now_us: int) -> Collection[NodeId]:
+        """The recent neighbours."""
+        drop_before(self._last_seen_us, now_us - self._config.neighbour_timeout_us)
+        return self._last_seen_us.keys()
 
     def count_recent(self, now_us: int) -> int:
         """The number of recent neighbours."""
-        drop_before(self._last_seen_us, now_us - self._config.neighbour_timeout_us)
-        return len(self._last_seen_us)
+        return len(self.recent(now_us))
 
 
 class LsJoining:
@@ -124,10 +128,7 @@ class LsJoining:
             self._outbox.broadcast(JoinRequest(self._request_number, self._attempt))
             self._schedule_request(_WAIT_US, now_us)
         else:
-            # A repeated join without a reply does not make a joined node alone.
-            self._finish(
-                LsJoinPhase.ALONE if self.phase is LsJoinPhase.JOINING else self.phase, now_us
-            )
+            self._finish(LsJoinPhase.ALONE, now_us)
 
     def on_request(self, sender: NodeId, request: JoinRequest, now_us: int) -> None:
         """Schedules a reply with some probability, after a random delay."""
@@ -181,10 +182,7 @@ class LsJoining:
         self.phase = phase
         self._attempt = 0
         self._parts_received.clear()
-        if self._config.rejoin_us is None:
-            self._outbox.cancel_timer(LsJoinTimer())
-        else:
-            self._schedule_request(self._config.rejoin_us, now_us)
+        self._outbox.cancel_timer(LsJoinTimer())
         deferred, self._deferred_requests = self._deferred_requests, {}
         if deferred and any(True for _ in self._active_subscriptions()):
             for sender, request in deferred.items():

@@ -25,8 +25,8 @@ from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
-from thyme.substrates.ls.node import PAPER as LS_PAPER
-from thyme.substrates.ls.node import ROBUST as LS_ROBUST
+from thyme.substrates.ls.config import PAPER as LS_PAPER
+from thyme.substrates.ls.config import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.testing.soak.faults import SKEW_US_MAX
 from thyme.testing.soak.named_keys import named_authenticator

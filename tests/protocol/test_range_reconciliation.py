@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from thyme.protocol.messages.encounters import EventSummary
 from thyme.protocol.messages.event_ranges import ID_BYTES, EventRange
-from thyme.substrates.encounters.range_reconciliation import (
+from thyme.protocol.range_reconciliation import (
     LEAF_EVENTS,
     Item,
     RangeComparison,
     compare_ranges,
     open_ranges,
+    open_recent_ranges,
 )
 from thyme.wire.codec import size_of
 
@@ -68,6 +69,16 @@ def test_u3_few_differences_among_many_events_cost_little() -> None:
     assert ben_lacks == {items[777]}
     assert rounds <= 6
     assert sent < 5_000 * ID_BYTES / 20
+
+
+@given(numbers, st.sets(st.integers(2_000, 2_050), max_size=20))
+def test_l5_what_is_new_is_found_by_the_first_answer(common: set[int], new: set[int]) -> None:
+    here = sorted(map(item, common | new))
+    there = sorted(map(item, common))
+    found = compare_ranges(there, open_recent_ranges(here))
+    missing = {each[1] for each in here} - {each[1] for each in there}
+    assert set(found.only_there) == missing
+    assert compare_ranges(here, open_recent_ranges(here)).answer == []
 
 
 def test_few_events_are_compared_in_one_round() -> None:

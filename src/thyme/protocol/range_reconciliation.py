@@ -1,12 +1,13 @@
 """Range reconciliation: two devices find out which events the other lacks, in few bytes.
 
-Entry points: `open_ranges` and `compare_ranges`. Both devices sort their events by time and
+Entry points: `open_ranges`, `open_recent_ranges` and `compare_ranges`. Thyme-LS compares its
+subscriptions by the same method. Both devices sort their events by time and
 identifier. A range of this order is described by a fingerprint of the events in it or, if it has
 few, by their identifiers. Where fingerprints are equal, nothing more is sent; where they differ,
 the range is split. Equal sets cost one fingerprint, and sets that differ in d of n events cost in
 the order of d log n. The method is that of A. Meyer, "Range-based set reconciliation", 2023, and of
 the protocol negentropy.
-Clause: U3.
+Clauses: U3, L5.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from thyme.model.ids import Key
+from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol.messages.event_ranges import FINGERPRINT_BYTES, ID_BYTES, EventRange
 
 LEAF_EVENTS = 24
@@ -39,14 +41,25 @@ class RangeComparison:
         self.common: list[Item] = []
 
 
-def short_id(key: Key) -> bytes:
-    """The identifier of an event in ranges: a digest of its key."""
+def short_id(key: Key | SubscriptionKey) -> bytes:
+    """The identifier of an event or a subscription in ranges: a digest of its key."""
     return blake2b(str(key).encode(), digest_size=ID_BYTES).digest()
 
 
 def open_ranges(items: Sequence[Item]) -> tuple[EventRange, ...]:
     """Describes a sorted set of events to another device, which calls `compare_ranges`."""
     return tuple(_describe(items, None))
+
+
+def open_recent_ranges(items: Sequence[Item]) -> tuple[EventRange, ...]:
+    """Describes a sorted set of which mostly the newest items are missing elsewhere: the newest by
+    their identifiers, the others by fingerprints."""
+    older = items[:-LEAF_EVENTS]
+    if not older:
+        return open_ranges(items)
+    newest = items[-LEAF_EVENTS:]
+    ids = tuple(name for _, name in newest)
+    return (*_describe(older, newest[0]), EventRange(None, None, ids))
 
 
 def compare_ranges(items: Sequence[Item], ranges: Sequence[EventRange]) -> RangeComparison:
@@ -78,9 +91,12 @@ def compare_ranges(items: Sequence[Item], ranges: Sequence[EventRange]) -> Range
 
 def fingerprint(items: Sequence[Item]) -> bytes:
     """A digest of a set of events, independent of their order."""
-    total = sum(int.from_bytes(name, "big") for _, name in items)
-    text = f"{len(items)}:{total:x}".encode()
-    return blake2b(text, digest_size=FINGERPRINT_BYTES).digest()
+    return fingerprint_of(len(items), sum(int.from_bytes(name, "big") for _, name in items))
+
+
+def fingerprint_of(count: int, total: int) -> bytes:
+    """The digest of a set of events, from their number and the sum of their identifiers."""
+    return blake2b(f"{count}:{total:x}".encode(), digest_size=FINGERPRINT_BYTES).digest()
 
 
 def _describe(items: Sequence[Item], until: Item | None) -> list[EventRange]:
