@@ -331,8 +331,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--matches",
         metavar="NAME",
-        help="of the folder, default: all; NAME:0.4:0.67 for 40 %% of the posts of a match with 67 %% "
-        "of their tags",
+        help="of the folder, default: all; NAME:0.4:0.67 for 40 %% of the posts of a match, with "
+        "67 %% of their tags",
         **listed,
     )
     parser.add_argument(

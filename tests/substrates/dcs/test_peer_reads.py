@@ -8,7 +8,7 @@ import pytest
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
 from thyme.model.ids import Key, NodeId
 from thyme.protocol import app_interface as asked
-from thyme.protocol.app_interface import Failed, Finished
+from thyme.protocol.app_interface import Finished
 from thyme.protocol.messages import common as wire
 from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.config import ROBUST, DcsConfig, ReplicationConfig
