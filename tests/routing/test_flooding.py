@@ -191,7 +191,7 @@ def repeats_of(me: Flooder, hears: dict[int, NodeId]) -> int:
 
 
 def test_l2_a_flood_is_repeated_until_all_neighbours_have_repeated_it() -> None:
-    config = FloodingConfig(repeats=4, heard_enough=3)
+    config = FloodingConfig(repeats=4, received_enough=3)
     for hears, repeats in (({}, 4), ({1: BEN}, 1), ({2: BEN}, 2), ({1: ANN}, 4)):
         me = Flooder(ME, config)
         me.neighbours = [ANN, BEN]
@@ -199,17 +199,17 @@ def test_l2_a_flood_is_repeated_until_all_neighbours_have_repeated_it() -> None:
 
 
 def test_l2_a_flood_heard_from_enough_of_many_neighbours_is_broadcast_once() -> None:
-    me = Flooder(ME, FloodingConfig(repeats=4, heard_enough=2))
+    me = Flooder(ME, FloodingConfig(repeats=4, received_enough=2))
     me.neighbours = [ANN, BEN, *(NodeId(bytes([number])) for number in range(20))]
     assert repeats_of(me, {0: BEN}) == 1, "also if it was heard from both before"
 
 
 def test_l2_without_neighbours_nobody_is_waited_for() -> None:
-    assert repeats_of(Flooder(ME, FloodingConfig(repeats=4, heard_enough=3)), {}) == 1
+    assert repeats_of(Flooder(ME, FloodingConfig(repeats=4, received_enough=3)), {}) == 1
 
 
 def test_l2_one_s_own_flood_is_repeated_until_it_comes_back() -> None:
-    me = Flooder(ME, FloodingConfig(repeats=4, heard_enough=3))
+    me = Flooder(ME, FloodingConfig(repeats=4, received_enough=3))
     me.neighbours = [ANN]
     actions = me.flood(Done(1), 0)
     [flooded] = broadcasts(actions)
@@ -279,7 +279,7 @@ def test_repeats_carry_a_flood_through_a_lossy_network() -> None:
     names = [NodeId(bytes([number])) for number in range(20)]
     counts = []
     for repeats, enough in ((1, None), (6, None), (6, 3)):
-        config = FloodingConfig(repeats=repeats, heard_enough=enough)
+        config = FloodingConfig(repeats=repeats, received_enough=enough)
         world, nodes = a_world(names, a_row(names), config, loss=0.3)
         for number, node in enumerate(nodes):
             node.neighbours = names[max(0, number - 1) : number] + names[number + 1 : number + 2]

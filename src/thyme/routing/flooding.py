@@ -3,8 +3,8 @@
 Entry points: `Flooding.flood` and `Flooding.on_flooded`. Each node broadcasts a message again the
 first time it receives it, after a random delay, so that neighbours do not transmit at the same
 time. Ids of floods already seen are kept for a limited time and in limited number. A flood is not
-acknowledged; `repeats` makes every node broadcast it several times, or until it has heard it from
-some neighbours, which have received it therefore.
+acknowledged; `repeats` makes every node broadcast it several times. With `received_enough` it stops
+once it has received the flood from some neighbours, which shows that these have it.
 Clauses: L2.
 """
 
@@ -38,9 +38,9 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Number of times each node broadcasts the same flood."""
     repeat_us: int = SECOND_US // 8
     """Time between repeats; a random jitter is added to each."""
-    heard_enough: int | None = None
-    """A flood that a node has heard from so many neighbours, or from all, is not repeated; None to
-    repeat it in any case."""
+    received_enough: int | None = None
+    """A flood that a node has received from so many neighbours, or from all, is not repeated; None
+    to repeat it in any case."""
     seen_us: int = 60 * SECOND_US
     """How long a node remembers a flood as seen; must be longer than a flood lasts."""
     seen_max: int = 10_000
@@ -64,7 +64,7 @@ class _PendingRebroadcast:
     message: Flooded
     repeats_left: int
     is_first: bool
-    heard_from: set[NodeId]
+    received_from: set[NodeId]
     """The neighbours that broadcast it; only collected if that ends the repeats."""
 
 
@@ -80,7 +80,7 @@ class Flooding:
         deliver: Callable[[NodeId, Message, int], None],
         neighbours: Callable[[int], Collection[NodeId]] = lambda now_us: (),
     ) -> None:
-        """`neighbours` returns the nodes that were heard lately."""
+        """`neighbours` returns the nodes from which something was received lately."""
         self._node_id = node_id
         self._outbox = outbox
         self._rng = rng
@@ -121,7 +121,7 @@ class Flooding:
         flood_id = _flood_id(flooded)
         if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
-            self._note_heard(sender, flood_id)
+            self._note_received(sender, flood_id)
             return
         budgets, wait_us = self._budgets, 0
         if budgets is not None:
@@ -150,19 +150,19 @@ class Flooding:
             pending.is_first = False
             self._schedule_rebroadcast(pending, self._config.repeat_us, now_us)
 
-    def _note_heard(self, sender: NodeId, flood_id: FloodId) -> None:
-        if self._config.heard_enough is not None:
+    def _note_received(self, sender: NodeId, flood_id: FloodId) -> None:
+        if self._config.received_enough is not None:
             pending = self._pending.get(flood_id)
-            if pending is not None and len(pending.heard_from) < self._config.heard_enough:
-                pending.heard_from.add(sender)
+            if pending is not None and len(pending.received_from) < self._config.received_enough:
+                pending.received_from.add(sender)
 
     def _is_lacking(self, pending: _PendingRebroadcast, now_us: int) -> bool:
         """Whether too few neighbours are known to have a flood."""
-        enough, heard_from = self._config.heard_enough, pending.heard_from
+        enough, received_from = self._config.received_enough, pending.received_from
         if enough is None:
             return True
-        return len(heard_from) < enough and any(
-            node not in heard_from for node in self._neighbours(now_us)
+        return len(received_from) < enough and any(
+            node not in received_from for node in self._neighbours(now_us)
         )
 
     def on_expiry_timer(self, now_us: int) -> None:

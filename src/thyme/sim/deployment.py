@@ -73,7 +73,10 @@ class Deployment:
         make_inner = _MAKE_INNER_NODE[scenario.substrate]
         inner = make_inner(scenario, node_id, self.node_ids[-1], store, incarnation)
         rng = derive_rng(scenario.seed, "dsdv", number, incarnation)
-        routing = DSDV_ROBUST if scenario.profile is Profile.ROBUST else None
+        avoids_weak_links = (
+            scenario.profile is Profile.ROBUST and scenario.substrate is Substrate.LS
+        )
+        routing = DSDV_ROBUST if avoids_weak_links else None
         return with_dsdv(inner, rng, inner_start_us=self.joins_us[number], config=routing)
 
     def _make_dcs_node(self, number: int, store: Store, incarnation: int) -> Node:

@@ -46,7 +46,7 @@ PAPER = LsConfig()
 ROBUST = replace(
     PAPER,
     notify_retries=RetryPolicy(tries_max=8, wait_us=SECOND_US // 4, backoff=1.25),
-    flooding=FloodingConfig(repeats=3, heard_enough=3, repeat_us=SECOND_US // 4),
+    flooding=FloodingConfig(repeats=3, received_enough=3, repeat_us=SECOND_US // 4),
     joining=LsJoiningConfig(reply_later=True),
     comparing=ComparisonConfig(),
     collecting=CollectionConfig(subscribe_wait_us=2 * SECOND_US, search_wait_us=2 * SECOND_US),

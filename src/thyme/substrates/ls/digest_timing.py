@@ -1,7 +1,7 @@
 """Digest timing: when a node broadcasts the digest of its subscriptions.
 
 Entry point: `DigestTiming`. The method is Trickle (RFC 6206): in each interval a node broadcasts
-once, at a random instant of its second half, unless it heard some neighbours say the same. The
+once, at a random instant of its second half, unless it received the same from some neighbours. The
 interval doubles while nothing differs, and is short again after a difference.
 Clause: L5. Decision: docs/decisions/0073-compared-subscriptions.md.
 """
