@@ -5,8 +5,8 @@ is closer than this one, over a strong link if one leads closer; else towards a 
 neighbour knows. If there is none, perimeter mode follows the right-hand rule (`faces`) over the
 planar cell graph, until a cell closer than the entry cell is reached or known. The graph is a
 Gabriel graph, so one face suffices: either a closer cell is on it, or the message returns to the
-entry cell, which then is the closest of all, the proxy. If so configured, the targets of one message
-share next hops (`NextHopSelector.share_hops`).
+entry cell, which then is the closest of all, the proxy. If so configured, the targets of one
+message share next hops (`NextHopSelector.share_hops`).
 Clauses: D5, D6, D9, D28.
 """
 
