@@ -55,6 +55,22 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.get_data("a") is None
 
 
+def test_of_a_record_put_for_the_commit_the_last_version_is_stored(reopen: Reopen) -> None:
+    store = reopen()
+    for number in (1, 2, 3):
+        store.put_at_commit(PHOTOS, "k", photo(number))
+    assert store.get(PHOTOS, "k") == photo(3)
+    store.put_at_commit(PHOTOS, "k", photo(4))
+    store.commit()
+    store.close()
+    again = reopen()
+    assert table_of(again) == [("k", photo(4))]
+    again.put_at_commit(PHOTOS, "k", photo(5))
+    again.remove(PHOTOS, "k")
+    again.put_at_commit(PHOTOS, "other", photo(6))
+    assert table_of(again) == [("other", photo(6))]
+
+
 def test_records_are_loaded_in_the_order_they_were_put(store: Store) -> None:
     for number in (3, 1, 2):
         store.put(PHOTOS, f"k{number}", photo(number))

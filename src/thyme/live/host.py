@@ -56,6 +56,10 @@ SHARED_BATCH_US_MAX = 3_000
 """After this time a batch ends, so that the node receives datagrams in between; sooner with several
 neighbours, since datagrams that are not received are lost for all of them alike, unless commits
 take longer."""
+LONG_COMMIT_US_MIN = 1_000
+"""Where a commit takes so long, a batch begins with all datagrams that wait, which then share its
+commit; and what they contain is acknowledged to the link of the sender before, which would take the
+duration of the commit for a queue on the network and send less at a time."""
 LEAVE_US_MAX = 5_000_000
 DRAIN_POLL_S = 0.05
 DRAIN_IDLE_POLLS_MIN = 3
@@ -226,8 +230,11 @@ class Host:
     def _process_batch(self) -> None:
         """Handles waiting inputs, commits the store, then executes the actions."""
         actions: list[Action] = []
-        if self._sockets is not None and self._limits.is_shared:
+        commits_long = self._commit_us >= LONG_COMMIT_US_MIN
+        if self._sockets is not None and (self._limits.is_shared or commits_long):
             self._sockets.receive_waiting()
+        if commits_long:
+            self._flush()
         now_us = self.now_us()
         until_us = now_us + self._batch_us_max()
         try:

@@ -55,6 +55,9 @@ class SplitStore:
     def put(self, table: RecordTable[R], key: str, record: R) -> None:
         self._of(table).put(table, key, record)
 
+    def put_at_commit(self, table: RecordTable[R], key: str, record: R) -> None:
+        self._of(table).put_at_commit(table, key, record)
+
     def remove(self, table: RecordTable[R], key: str) -> None:
         self._of(table).remove(table, key)
 

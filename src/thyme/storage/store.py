@@ -43,6 +43,10 @@ class Store(Protocol):
         """Puts a record; replaces one with the same key."""
         ...
 
+    def put_at_commit(self, table: RecordTable[R], key: str, record: R) -> None:
+        """Puts a record that may change many times before the commit, which writes it once."""
+        ...
+
     def remove(self, table: RecordTable[R], key: str) -> None:
         """Removes a record; no effect if the key is unknown."""
         ...
@@ -99,6 +103,9 @@ class MemoryStore:
 
     def put(self, table: RecordTable[R], key: str, record: R) -> None:
         self._tables.setdefault(table.name, {})[key] = record
+
+    def put_at_commit(self, table: RecordTable[R], key: str, record: R) -> None:
+        self.put(table, key, record)
 
     def remove(self, table: RecordTable[R], key: str) -> None:
         self._tables.get(table.name, {}).pop(key, None)

@@ -82,6 +82,8 @@ class SqliteStore:
         self._connections: list[sqlite3.Connection] = []
         self._integrity_check: IntegrityCheck | None = None
         self._disk_reserve = DiskReserve(path.parent)
+        self._at_commit: dict[tuple[str, str], tuple[RecordTable[Any], object]] = {}
+        """Records that the next commit writes, by table name and key."""
         make_private_directory(path.parent, path.name)
         try:
             with self.database_errors():
@@ -93,6 +95,7 @@ class SqliteStore:
             raise
 
     def put(self, table: RecordTable[R], key: str, record: R) -> None:
+        self._at_commit.pop((table.name, key), None)
         value = add_checksum(table, key, msgspec.msgpack.encode(record))
         self._disk_reserve.add_pending(len(value))
         self.write(
@@ -101,11 +104,22 @@ class SqliteStore:
             (table.name, key, value),
         )
 
+    def put_at_commit(self, table: RecordTable[R], key: str, record: R) -> None:
+        self._at_commit[table.name, key] = table, record
+
+    def _write_waiting(self) -> None:
+        """Writes the records that were put for the next commit."""
+        waiting, self._at_commit = self._at_commit, {}
+        for (_, key), (table, record) in waiting.items():
+            self.put(table, key, record)
+
     def remove(self, table: RecordTable[R], key: str) -> None:
+        self._at_commit.pop((table.name, key), None)
         self.write("DELETE FROM record WHERE shelf = ? AND key = ?", (table.name, key))
 
     def get(self, table: RecordTable[R], key: str) -> R | None:
         query = "SELECT value FROM record WHERE shelf = ? AND key = ?"
+        self._write_waiting()
         with self.database_errors():
             row = self._db.execute(query, (table.name, key)).fetchone()
             if row is None:
@@ -115,6 +129,7 @@ class SqliteStore:
             )
 
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
+        self._write_waiting()
         with self.database_errors():
             yield from _read_records(self._db, table)
 
@@ -140,6 +155,7 @@ class SqliteStore:
             return self._disk_reserve.fits(size_bytes, self._reusable_bytes)
 
     def commit(self) -> None:
+        self._write_waiting()
         self._disk_reserve.clear_pending()
         with self.database_errors():
             if self._integrity_check is not None and self._integrity_check.problem:

@@ -96,7 +96,7 @@ class UsageTable:
         if usage.count > 0:
             self._usage[usage.peer] = usage
             if self._store is not None:
-                self._store.put(PEER_USAGE, name, usage)
+                self._store.put_at_commit(PEER_USAGE, name, usage)
         else:
             del self._usage[usage.peer]
             if self._store is not None:
