@@ -125,6 +125,8 @@ def test_m25_a_message_is_acknowledged_to_the_link_before_a_long_commit() -> Non
         peer.tick(host.now_us())
         deliver()
         await asyncio.sleep(0.02)
+        deliver()  # the peer's answer to the greeting of the host
+        await asyncio.sleep(0.02)
         log.clear()
         peer.send(ALICE, Done(1), host.now_us())
         deliver()
