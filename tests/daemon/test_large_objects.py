@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from io import BytesIO
 from pathlib import Path
 
@@ -77,6 +78,30 @@ def test_m37_a_file_goes_in_and_out_of_a_local_world(tmp_path: Path, on_disk: bo
 
     asyncio.run(story())
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_m37_a_retrieve_to_a_pipe_or_through_a_link_replaces_neither(tmp_path: Path) -> None:
+    """As /dev/null and /dev/stdout, which an administrator's retrieve replaced by a file."""
+    pipe, link, linked = tmp_path / "pipe", tmp_path / "link", tmp_path / "linked"
+    os.mkfifo(pipe)
+    link.symlink_to(linked)
+    reader = os.open(pipe, os.O_RDWR)
+
+    async def story() -> None:
+        async with thyme.join("cinema") as world:
+            await world.insert(b"small", tags=["small"])
+            [found] = await world.search("small")
+            for path in (pipe, link):
+                assert await world.retrieve_to(found, path) == 5
+            with pytest.raises(IsADirectoryError, match=f"'{tmp_path}'"):
+                await world.retrieve_to(found, tmp_path)
+
+    asyncio.run(story())
+    assert pipe.is_fifo()
+    assert os.read(reader, 9) == b"small"
+    os.close(reader)
+    assert link.is_symlink()
+    assert linked.read_bytes() == b"small"
 
 
 def test_m37_a_large_object_in_a_world_on_disk_survives_a_restart(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Content: moves the bytes of objects between an application and its node, large ones in chunks.
 
 Entry points: `take_content` reads the bytes of a new object and uploads them to the node if they
-are many; `read_content` yields the bytes of an object, or of a range of it. Both keep a few chunks
-in memory, whatever the size of the object. In a substrate that sends objects only as a whole, the
-object is in memory, and its size is limited.
+are many; `read_content` yields the bytes of an object, or of a range of it; `open_whole` opens the
+file for them. They keep a few chunks in memory, whatever the size of the object. In a substrate
+that sends objects only as a whole, the object is in memory, and its size is limited.
 Clauses: M13, M19, M37.
 """
 
@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -120,3 +122,21 @@ async def _retrieve(session: NodeSession, metadata: Metadata) -> bytes:
     data = await session.await_reply(Retrieve(request_id=session.next_id(), metadata=metadata))
     assert isinstance(data, bytes)
     return data
+
+
+@contextmanager
+def open_whole(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file that appears, or is replaced, only when it is complete. What is not a file, such
+    as /dev/null or a pipe, is written to and not replaced; a link stays a link."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as opened:
+            yield opened
+        return
+    target = path.resolve()
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as opened:
+            yield opened
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

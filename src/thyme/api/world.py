@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self
 
 from thyme.api.arguments import Instant, as_count, as_key, make_insert, search_frame
 from thyme.api.callbacks import CallbackWorld
-from thyme.api.content import Uploaded, read_content, take_content
+from thyme.api.content import Uploaded, open_whole, read_content, take_content
 from thyme.api.session import NodeSession, Outcome
 from thyme.api.subscription import Overflow, Subscription, as_overflow
 from thyme.api.versions import list_versions, next_version
@@ -288,15 +288,10 @@ class World:
         """Retrieves a notified object to a file, in chunks; returns its size (M37). The file is
         complete, or unchanged if the retrieve fails. Repeated after a failure, it goes on with the
         chunks that the node has."""
-        part = path.with_name(path.name + ".part")
         size = 0
-        try:
-            with part.open("wb") as file:
-                async for piece in self.read(object_ref):
-                    size += await asyncio.to_thread(file.write, piece)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with open_whole(path) as file:
+            async for piece in self.read(object_ref):
+                size += await asyncio.to_thread(file.write, piece)
         return size
 
     async def read(

@@ -425,13 +425,10 @@ def _open_output(file: Path | None) -> Iterator[Callable[[bytes], object]]:
     if file is None or str(file) == "-":
         yield sys.stdout.buffer.write
         return
-    part = file.with_name(file.name + ".part")
-    try:
-        with part.open("wb") as opened:
-            yield opened.write
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    from thyme.api.content import open_whole
+
+    with open_whole(file) as opened:
+        yield opened.write
 
 
 def _read_summary(given: str) -> bytes:
