@@ -196,6 +196,34 @@ def test_m34_a_reader_that_reconnects_gets_what_was_written_to_its_broken_connec
     asyncio.run(story())
 
 
+def test_m34_a_reader_that_reconnects_twice_after_a_restart_gets_what_it_missed(
+    tmp_path: Path,
+) -> None:
+    """Its first connection after the restart broke before it had read anything."""
+
+    async def story() -> None:
+        async with a_node(data=tmp_path) as node:
+            _, standing = await node.ask("POST", "/v1/subscriptions", json={"query": "a"})
+            path = f"/v1/subscriptions/{standing['sid']}/events"
+            keys = [
+                (await node.ask("POST", f"/v1/objects?tags=a&oid={oid}", data=b"x"))[1]["key"]
+                for oid in ("one", "two", "three")
+            ]
+            async with node.session.get(node.url + path) as response:
+                await read_events(response, 4)
+            await asyncio.sleep(0.1)
+        async with a_node(data=tmp_path, create=False, world_id=None) as node:
+            for _ in range(3):
+                async with node.session.get(
+                    node.url + path, headers={"Last-Event-ID": keys[0]}
+                ) as response:
+                    events = await read_events(response, 2)
+                assert {body["object"]["key"] for _, body in events} == set(keys[1:])
+                await asyncio.sleep(0.1)
+
+    asyncio.run(story())
+
+
 def test_m34_a_reader_that_stalls_gets_every_event_once_and_in_order() -> None:
     """M33: while it stalls, the node keeps a bounded number of notifications for it."""
 

@@ -60,13 +60,16 @@ SseEvent = tuple[str, Any]
 class SseFeed:
     """Buffer between the events of one subscription and its server-sent event stream."""
 
-    def __init__(self, session: NodeSession, sid: SubscriptionId) -> None:
+    def __init__(
+        self, session: NodeSession, sid: SubscriptionId, after: Key | None = None
+    ) -> None:
+        """`after` is the last notification that the reader of a resumed subscription has."""
         self._session = session
         self._sid = sid
         self._notifications: deque[Notification] = deque()
         self._events: deque[SseEvent] = deque()
         self._refused: list[Key] = []
-        self._written: deque[Key] = deque(maxlen=WRITTEN_MAX)
+        self._written: deque[Key] = deque([after] if after else [], WRITTEN_MAX)
         self._paused = False
         self._changed = asyncio.Event()
         self.end_reason: str | None = None
@@ -236,8 +239,10 @@ class SubscriptionRoutes:
 
         def on_done(outcome: Outcome[ReplyValue]) -> None:
             if isinstance(outcome.value, SubscriptionStarted):
-                feed = self._feeds[outcome.value.sid] = SseFeed(self._session, outcome.value.sid)
-                self._session.add_listener(outcome.value.sid, feed)
+                sid = outcome.value.sid
+                after = subscribe.after if isinstance(subscribe, Resume) else None
+                feed = self._feeds[sid] = SseFeed(self._session, sid, after)
+                self._session.add_listener(sid, feed)
                 if not started.done():
                     started.set_result(outcome.value)
             elif not started.done():
