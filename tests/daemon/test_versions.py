@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,31 @@ def test_an_object_is_updated_and_listed_in_python() -> None:
             assert [each.key for each in await world.versions(first, limit=1)] == [second]
 
     asyncio.run(story())
+
+
+def test_b9_an_update_is_the_latest_version_although_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version from the time before was not seen, and became the latest again later."""
+    right_ns = time.time_ns
+
+    async def begin() -> list[thyme.Key]:
+        async with thyme.join("lisbon", data=tmp_path) as world:
+            first = await world.insert(b"", tags=["goal"], oid="score")
+            return [first, await world.insert(b"", tags=["goal"], updates=first)]
+
+    async def go_on(made: list[thyme.Key]) -> None:
+        async with thyme.join("lisbon", data=tmp_path) as world:
+            for _ in range(3):
+                made.append(await world.insert(b"", tags=["goal"], updates=made[0]))
+                [latest] = await world.versions(made[0], limit=1)
+                assert latest.key == made[-1]
+            assert [each.key for each in await world.versions(made[0])] == made[::-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: right_ns() + 60 * 10**9)
+        made = asyncio.run(begin())
+    asyncio.run(go_on(made))
 
 
 def test_an_object_is_updated_and_listed_from_the_command_line(

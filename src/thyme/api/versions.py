@@ -6,7 +6,7 @@ Clauses: B9.
 
 from __future__ import annotations
 
-from thyme.api.arguments import as_count, search_frame
+from thyme.api.arguments import as_count
 from thyme.api.session import NodeSession
 from thyme.model.errors import NotFoundError, NotOwnerError
 from thyme.model.ids import Key
@@ -18,13 +18,20 @@ from thyme.model.object_versions import (
     version_number,
     version_tag,
 )
+from thyme.model.time_frames import INSTANT_MAX_US, TimeFrame
 from thyme.protocol.app_interface import Lookup, LookupResult, Search, SearchResult
 from thyme.query.query import as_query
+
+_READ_MIN = 100
+"""Brokers order versions by publication time, so those published while the clock of their owner was
+ahead come before the latest: more are read than asked for."""
+_READ_ALL = 100_000
 
 
 async def list_versions(session: NodeSession, key: Key, limit: int) -> list[Metadata]:
     """The stored versions of an object, the latest first; raises `NotFoundError` without any."""
-    found = list(await _find_later(session, key, as_count(limit, "limit", least=1)))
+    count = max(as_count(limit, "limit", least=1), _READ_MIN)
+    found = await _find_later(session, key, count)
     if len(found) < limit and (first := await _find_first(session, key)) is not None:
         found.append(first)
     versions = sort_versions(key, found)
@@ -37,9 +44,11 @@ async def next_version(session: NodeSession, key: Key) -> Key:
     """The key of a new version of an own object."""
     if key.owner != session.node_id:
         raise NotOwnerError(f"only the owner of {key} can update it")
-    later = sort_versions(key, await _find_later(session, key, 1))
-    numbers = [version_number(key), *(version_number(each.key) for each in later)]
-    return make_version(key, max(numbers), session.now_us())
+    later, now_us = await _find_later(session, key, 1), session.now_us()
+    if later and later[0].published_us > now_us:  # the clock was set back since
+        later = await _find_later(session, key, _READ_ALL)
+    numbers = [version_number(each.key) for each in sort_versions(key, later)]
+    return make_version(key, max([version_number(key), *numbers]), now_us)
 
 
 async def _find_first(session: NodeSession, key: Key) -> Metadata | None:
@@ -57,12 +66,13 @@ async def _find_first(session: NodeSession, key: Key) -> Metadata | None:
 
 
 async def _find_later(session: NodeSession, key: Key, limit: int) -> list[Metadata]:
-    """The versions after the first, as the brokers know them."""
+    """The versions after the first, as the brokers know them: the most recent by their publication
+    times, which may be ahead of the clock of this node."""
     result = await session.await_reply(
         Search(
             request_id=session.next_id(),
             conjunctions=as_query(version_tag(key)).conjunctions,
-            frame=search_frame(None, None, session.now_us()),
+            frame=TimeFrame(None, INSTANT_MAX_US),
             count=limit,
         )
     )
