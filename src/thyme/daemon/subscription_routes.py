@@ -60,9 +60,7 @@ SseEvent = tuple[str, Any]
 class SseFeed:
     """Buffer between the events of one subscription and its server-sent event stream."""
 
-    def __init__(
-        self, session: NodeSession, sid: SubscriptionId, after: Key | None = None
-    ) -> None:
+    def __init__(self, session: NodeSession, sid: SubscriptionId, after: Key | None = None) -> None:
         """`after` is the last notification that the reader of a resumed subscription has."""
         self._session = session
         self._sid = sid

@@ -109,6 +109,19 @@ def test_m30_durable_copies_are_on_the_disks_of_so_many_nodes() -> None:
     assert "in memory" in refused.detail
 
 
+def test_m30_an_insert_that_failed_leaves_no_copies() -> None:
+    """The others had stored the broadcast object, and two of them had confirmed it."""
+    net = a_crowd(7, on_disk=(0, 3, 5))
+    assert isinstance(put(net, "photo", copies=4, durable=True), asked.Failed)
+
+    net.run(5)
+    assert net.holding(Key(ObjectId("photo"), net.nodes["a0"].node_id)) == set()
+    again = put(net, "photo", copies=3, durable=True)
+    assert isinstance(again, asked.Failed)
+    assert "its key cannot be reused" in again.detail
+    assert isinstance(put(net, "photo-again", copies=3, durable=True), Key)
+
+
 def test_m30_durable_is_refused_where_the_owner_or_the_profile_cannot_give_it() -> None:
     refused = put(a_crowd(1), "photo", durable=True)
     assert isinstance(refused, asked.Failed)
@@ -165,3 +178,17 @@ def test_d14_a_holder_that_leaves_is_replaced_as_the_insert_chose() -> None:
 
     assert len(net.holding(key)) == 2
     assert holder not in net.holding(key)
+
+
+def test_d14_an_owner_that_restarts_keeps_to_the_number_that_the_insert_chose() -> None:
+    net = a_crowd(6, on_disk=(0,))
+    key = put(net, "photo", replicas=2)
+    assert isinstance(key, Key)
+
+    net.go("a0")
+    net.run(1)
+    net.come("a0")
+    net.run(40)
+
+    assert "a0" in net.holding(key)
+    assert len(net.holding(key)) == 2
