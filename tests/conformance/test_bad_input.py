@@ -37,7 +37,7 @@ from thyme.model.errors import (
         ({"oid": ""}, KeyFormatError, "object id"),
         ({"oid": "a b"}, KeyFormatError, "object id"),
         ({"oid": "x" * 65}, KeyFormatError, "64 bytes"),
-        ({"ttl": timedelta(0)}, OptionError, "time to live"),
+        ({"ttl": timedelta(0)}, OptionError, "longer than 0, not 0 s"),
         ({"ttl": 5}, OptionError, "time to live"),
         ({"copies": "many"}, OptionError, "copies"),
     ],

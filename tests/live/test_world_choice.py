@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import photo
 from tests.daemon.pages import a_node, a_place
@@ -20,7 +21,7 @@ from thyme.live.open_node import LiveNode, open_node
 from thyme.live.sockets import Sockets
 from thyme.live.world_choice import choose_again, has_answered, keeps_choice, save_answered
 from thyme.model.ids import NodeId
-from thyme.model.worlds import WorldInfo
+from thyme.model.worlds import WorldInfo, auto_world
 from thyme.storage.node_profile import NodeProfile
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import OBJECTS
@@ -126,3 +127,12 @@ def test_m21_other_worlds_of_the_same_name_are_told_apart() -> None:
 
     assert namesake_warning(own, {"w": own, "p": heard["p"]}) is None
     assert "here: v." in (namesake_warning(own, heard) or "")
+
+
+def test_b7_a_server_is_no_namesake_of_nodes_that_choose_their_substrate() -> None:
+    """They were advised to join one of the two by its id."""
+    own, server = auto_world("ls", "lisbon"), WorldInfo("lisbon", "v", substrate="es")
+
+    assert namesake_warning(own, {"v": server}) is None
+    assert namesake_warning(server, {own.world_id: own}) is None
+    assert namesake_warning(own, {"v": replace(server, substrate="ls")}) is not None

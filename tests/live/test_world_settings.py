@@ -66,6 +66,8 @@ def test_m21_a_world_has_the_life_span_of_the_command_line() -> None:
     asyncio.run(story())
     with pytest.raises(OptionError, match="in the future"):
         given("node", "--create", "--ends", "2016-07-10T21:00Z")
+    with pytest.raises(OptionError, match="in the future"):
+        given("node", "--create", "--ends", "0s")
     with pytest.raises(OptionError, match="use --create"):
         asyncio.run(opened("node", "--ends", "2h"))
 

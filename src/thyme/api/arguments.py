@@ -114,7 +114,8 @@ def _ttl_us(ttl: object) -> int | None:
     if ttl is None:
         return None
     if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
-        raise OptionError(f"a time to live must be a timedelta longer than 0, not {ttl!r}")
+        shown = f"{ttl.total_seconds():g} s" if isinstance(ttl, timedelta) else safe_repr(ttl)
+        raise OptionError(f"a time to live is a timedelta longer than 0, not {shown}")
     return ttl // timedelta(microseconds=1)
 
 

@@ -350,9 +350,8 @@ def _read_secret(file: Path | None) -> str | None:
 
 def _parse_end(text: str) -> int:
     """The end of a world, in microseconds since 1970; it must be in the future."""
-    now_us = time.time_ns() // 1_000
-    ends_us = as_instant_us(parse_instant(text, past=False), now_us)
-    if ends_us <= now_us:
+    ends_us = as_instant_us(parse_instant(text, past=False), time.time_ns() // 1_000)
+    if ends_us <= time.time_ns() // 1_000:
         raise OptionError(f"a world ends in the future, not at {safe_repr(text)}")
     return ends_us
 

@@ -94,9 +94,13 @@ class AnswerWatch:
 
 
 def find_namesakes(own: WorldInfo, received: dict[str, WorldInfo]) -> list[str]:
-    """The ids of other worlds here that have the name of a world."""
+    """The ids of other worlds here that have the name of a world. Nodes that choose their substrate
+    and a server that they may use are in worlds of one name on purpose."""
     return sorted(
         wid
         for wid, world in received.items()
-        if world.name == own.name and wid != own.world_id and not is_auto_world(world)
+        if world.name == own.name
+        and wid != own.world_id
+        and not is_auto_world(world)
+        and not (is_auto_world(own) and world.substrate == "es")
     )

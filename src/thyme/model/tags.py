@@ -95,6 +95,8 @@ def _check_characters(text: str) -> None:
             what = "control character"
         else:
             continue
-        error = TagError(f"a tag holds no {what}: {char!r} at character {position}")
+        error = TagError(
+            f"a tag holds no {what}: {char!r} at character {position} of {safe_repr(text)}"
+        )
         error.position = position
         raise error

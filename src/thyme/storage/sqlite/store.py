@@ -205,7 +205,9 @@ class SqliteStore:
         if not isinstance(error, sqlite3.OperationalError):
             return self._unusable_error(str(error))
         if "locked" in str(error):
-            return StoreError(f"{self._path} is in use, here or in another process")
+            return StoreError(
+                f"{self._path} is in use, here or in another process: use another folder"
+            )
         return StoreError(f"the store {self._path} cannot be used: {error}")
 
     def _reusable_bytes(self) -> int:
