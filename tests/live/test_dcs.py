@@ -22,7 +22,7 @@ JOIN_S = 4.5
 
 @pytest.mark.slow
 def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
-    """D11–D19, D23, D24, M13–M19: four cells; one has two nodes, of which one leaves."""
+    """D11–D19, D23, D24, M13–M19, B9: four cells; one has two nodes, of which one leaves."""
 
     async def story() -> None:
         place = a_place()
@@ -44,6 +44,11 @@ def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
             await publisher.insert(b"again", tags=["goal", "replay"])
             notes = [await asyncio.wait_for(anext(feed), 10) for _ in range(2)]
             assert {note.key for note in notes} == {key, gone}
+            second = await publisher.insert(b"sharper", tags=["other"], updates=key)
+            for world in worlds[1:4]:  # B9: at most one of them is in the cell that stores the first
+                await world.search("goal")
+                versions = await world.versions(second)
+                assert [each.key for each in versions] == [second, key]
             await publisher.delete(gone)
             await publisher.leave()
 
