@@ -45,7 +45,9 @@ def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
             notes = [await asyncio.wait_for(anext(feed), 10) for _ in range(2)]
             assert {note.key for note in notes} == {key, gone}
             second = await publisher.insert(b"sharper", tags=["other"], updates=key)
-            for world in worlds[1:4]:  # B9: at most one of them is in the cell that stores the first
+            for world in worlds[
+                1:4
+            ]:  # B9: at most one of them is in the cell that stores the first
                 await world.search("goal")
                 versions = await world.versions(second)
                 assert [each.key for each in versions] == [second, key]

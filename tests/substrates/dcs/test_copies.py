@@ -13,6 +13,8 @@ from thyme.model.tags import as_tags
 from thyme.protocol import app_interface as asked
 from thyme.protocol.app_interface import ALL_NODES
 from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages.replies import Done
+from thyme.routing.cells import Destination
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.dcs.config import PAPER, ROBUST, DcsConfig
@@ -192,3 +194,21 @@ def test_d14_an_owner_that_restarts_keeps_to_the_number_that_the_insert_chose() 
 
     assert "a0" in net.holding(key)
     assert len(net.holding(key)) == 2
+
+
+@pytest.mark.parametrize(("asker", "confirmed"), [("a0", 1), ("a2", 0)])
+def test_m30_a_copy_is_confirmed_to_the_owner_alone(asker: str, confirmed: int) -> None:
+    net = a_crowd(3)
+    key = put(net, "photo", copies=3)
+    assert isinstance(key, Key)
+    stored = net.nodes["a1"].replicas.get(key)
+    assert stored is not None
+    net.sent.clear()
+
+    request = cell_wire.ConfirmReplica(900, stored.metadata, durable=False)
+    holder = Destination(net.nodes["a1"].routing.cell, net.nodes["a1"].node_id)
+    net.nodes[asker].routing.send([holder], request, net.links.kernel.now_us)
+    net.finish(asker, asked.ListSubscriptions)
+    net.run(2)
+
+    assert [name for name, _ in net.messages(Done)] == ["a1"] * confirmed
