@@ -210,7 +210,8 @@ class CrowdEnvironment(Environment, Generic[N]):
         self._mallory: HostileNode | None = None
         self._hostile = hostile
         self.reliable = conditions == PERFECT
-        self.lag = 1 if conditions == PERFECT else 5  # lost messages are sent again
+        # Lost messages are sent again, in the worst case several times at each of several steps.
+        self.lag = 1 if conditions == PERFECT else 10
         self._network = (
             WirelessNetwork(self.places, seed=seed, start_us=START_US)
             if radio
