@@ -1,13 +1,15 @@
-"""Values of options on the command line: times, limits of storage, numbers of replicas.
+"""Values of options on the command line: times, limits of storage, numbers of replicas, and the
+options that several commands share.
 
 Entry points: `parse_span`, `parse_instant`, `parse_quota`, `parse_retention`, `parse_bytes`,
-`parse_replicas`.
+`parse_replicas`, `add_retrieve_options`.
 Clauses: M29, D14, B5.
 """
 
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -113,3 +115,15 @@ def _parse_age(text: str) -> int | None:
 def _parse_amount(text: str) -> int | None:
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
     return None if found is None else int(found[1]) * _MULTIPLES[found[2]]
+
+
+def add_retrieve_options(parser: ArgumentParser) -> None:
+    """Adds the options that say how simulated users retrieve objects."""
+    parser.add_argument(
+        "--retrieve", metavar="P", type=float,
+        help="probability that a user retrieves a notified object (default: 0.7)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--within", metavar="S", type=float,
+        help="maximum seconds from notification to retrieve (default: 30)",
+    )  # fmt: skip

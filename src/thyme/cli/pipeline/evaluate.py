@@ -13,6 +13,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.option_values import add_retrieve_options
 from thyme.cli.pipeline.encounter_presets import EncounterPresets
 from thyme.cli.pipeline.infra_presets import INFRA_SERIES, InfraPresets
 from thyme.cli.pipeline.options import add_session_options, require_evaluation, session_settings
@@ -96,14 +97,7 @@ def add_to(commands: Subparsers) -> None:
         help="the synthetic match: final-2016 (default), or chelsea-arsenal or swansea-everton, "
         "which are fitted to real posts",
     )  # fmt: skip
-    parser.add_argument(
-        "--retrieve", metavar="P", type=float,
-        help="probability that a user retrieves a notified object (default: 0.7)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--within", metavar="S", type=float,
-        help="maximum seconds from notification to retrieve (default: 30)",
-    )  # fmt: skip
+    add_retrieve_options(parser)
     add_window_options(parser)
     add_rule_options(parser)
     parser.add_argument(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from thyme.cli.option_values import add_retrieve_options
 from thyme.cli.sim import encounters, venues
 from thyme.model.errors import OptionError
 
@@ -116,14 +117,7 @@ def add_options(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--profile", metavar="NAME", help=join_or(PROFILES) + " (default: paper)")
     parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
-    parser.add_argument(
-        "--retrieve", metavar="P", type=float,
-        help="probability that a user retrieves a notified object (default: 0.7)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--within", metavar="S", type=float,
-        help="maximum seconds from notification to retrieve (default: 30)",
-    )  # fmt: skip
+    add_retrieve_options(parser)
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument(
         "--topology", metavar="N", type=int, help="seed for node positions (default: --seed)"
