@@ -168,6 +168,10 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
             {"create": True, "world_id": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
             "at most",
         ),
+        (
+            {"create": True, "world_id": "w", "substrate": "ls", "position": (1.0, 5.0)},
+            "uses ls, where devices have no position: leave it out",
+        ),
     ],
 )
 def test_m25_a_world_that_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:

@@ -180,7 +180,8 @@ def add_network(parser: ArgumentParser) -> None:
         default=[],
         help="name or address of an interface, may be repeated, or all (default: automatic)",
     )
-    parser.add_argument("--group", metavar="A:PORT", help="multicast group, the same on all nodes")
+    parser.add_argument("--group", metavar="A:PORT",
+        help="multicast group, or a relay's address; the same on all nodes")  # fmt: skip
     parser.add_argument("--peer", metavar="A:PORT", action="append", default=[],
         help="a node that multicast does not reach; it needs --peer for this one, too")  # fmt: skip
 

@@ -19,11 +19,13 @@ from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.worlds import (
     AUTO,
+    ENCOUNTERS,
     INFRA,
     LIVE_SUBSTRATES,
     NAMED_SUBSTRATES,
     Area,
     GeoPoint,
+    WorldInfo,
     WorldSettings,
     check_world_name,
 )
@@ -129,13 +131,24 @@ def check_consistent(options: NodeOptions, profile: NodeProfile, identity: Ident
     if world.closed != (options.secret is not None):
         reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
         raise WorldError(f"the world {safe_repr(world.name)} is {reason}")
-    if options.position is not None and world.area is not None:
-        x_m, y_m = options.position
+    if options.position is not None:
+        _check_position(options.position, world)
+    if profile.node_id != identity.node_id:
+        raise StoreError("the key file beside the store belongs to another node")
+
+
+def _check_position(position: Position, world: WorldInfo) -> None:
+    """Raises an error if a device cannot have this position in a world, or none is used there."""
+    if world.area is not None:
+        x_m, y_m = position
         width_m, height_m = world.area.width_m, world.area.height_m
         if not (0 <= x_m <= width_m and 0 <= y_m <= height_m):
             raise OptionError(
                 f"the position {x_m:g},{y_m:g} is outside this world, which is "
                 f"{width_m:g} by {height_m:g} m"
             )
-    if profile.node_id != identity.node_id:
-        raise StoreError("the key file beside the store belongs to another node")
+    elif world.substrate not in (ENCOUNTERS, AUTO):
+        raise OptionError(
+            f"the world {safe_repr(world.name)} uses {world.substrate}, where devices have no "
+            "position: leave it out"
+        )
