@@ -13,7 +13,7 @@ from thyme.model.tags import as_tags
 from thyme.protocol import app_interface as asked
 from thyme.protocol.app_interface import ALL_NODES
 from thyme.protocol.messages import cells as cell_wire
-from thyme.protocol.messages.replies import Done
+from thyme.protocol.messages.replies import Done, Refused
 from thyme.routing.cells import Destination
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import Retention
@@ -212,3 +212,24 @@ def test_m30_a_copy_is_confirmed_to_the_owner_alone(asker: str, confirmed: int) 
     net.run(2)
 
     assert [name for name, _ in net.messages(Done)] == ["a1"] * confirmed
+
+
+def test_m30_a_copy_that_was_removed_is_not_confirmed() -> None:
+    """The owner hears that at once, and chooses another node; else it waits for an answer."""
+    net = a_crowd(3)
+    key = put(net, "photo", copies=3)
+    assert isinstance(key, Key)
+    stored = net.nodes["a1"].replicas.get(key)
+    assert stored is not None
+    net.finish("a0", asked.Delete, key=key)
+    net.sent.clear()
+
+    request = cell_wire.ConfirmReplica(900, stored.metadata, durable=False)
+    holder = Destination(net.nodes["a1"].routing.cell, net.nodes["a1"].node_id)
+    net.nodes["a0"].routing.send([holder], request, net.links.kernel.now_us)
+    net.finish("a0", asked.ListSubscriptions)
+    net.run(2)
+
+    [(name, packet)] = net.messages(Refused)
+    assert name == "a1"
+    assert packet.message.detail == f"{key} was here and is deleted"
