@@ -114,13 +114,7 @@ def make_node(
     the node neither signs nor verifies records; with `pair_keys`, nodes of ES and LS require that
     answers are authenticated. `stations` are those that a node may use."""
     check_world(world)
-    authenticator = None
-    if signer is not None:
-        in_cells = world.substrate in _CELL_SUBSTRATES
-        keys = pair_keys if world.substrate in ("es", "ls") else None
-        authenticator = MessageAuthenticator(
-            node_id, signer, check_locations=in_cells, pair_keys=keys
-        )
+    authenticator = _make_authenticator(world, node_id, signer, pair_keys)
     broker = replace(_BROKER_CONFIG, quota=quota, retention=retention)
     match world.substrate:
         case "es":
@@ -162,6 +156,16 @@ def make_node(
         config=_cell_config(world, broker),
         authenticator=authenticator,
     )
+
+
+def _make_authenticator(
+    world: WorldInfo, node_id: NodeId, signer: RecordSigner | None, pair_keys: PairKeys | None
+) -> MessageAuthenticator | None:
+    if signer is None:
+        return None
+    in_cells = world.substrate in _CELL_SUBSTRATES
+    keys = pair_keys if world.substrate in ("es", "ls") else None
+    return MessageAuthenticator(node_id, signer, check_locations=in_cells, pair_keys=keys)
 
 
 def _cell_config(world: WorldInfo, broker: BrokerConfig) -> DcsConfig:

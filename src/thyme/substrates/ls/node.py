@@ -118,19 +118,7 @@ class LsNode:
         self.joining = LsJoining(
             outbox, rng, config.joining, self.broker.active_subscriptions, self._add_subscription
         )
-        self.comparison = (
-            None
-            if config.comparing is None
-            else SubscriptionComparison(
-                node_id,
-                outbox,
-                rng,
-                config.comparing,
-                self.broker,
-                self._add_subscription,
-                signer,
-            )
-        )
+        self.comparison = self._make_comparison(signer)
         self.subscriber = Subscriber(node_id, outbox, store, config.subscriber, signer)
         self._flooded_brokers = FloodedBrokers(
             self._broker_service,
@@ -149,6 +137,20 @@ class LsNode:
         )
         self._client = self._make_client(signer)
         self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
+
+    def _make_comparison(self, signer: RecordSigner | None) -> SubscriptionComparison | None:
+        """Creates the component that compares subscriptions with neighbours, if they do."""
+        if self._config.comparing is None:
+            return None
+        return SubscriptionComparison(
+            self._node_id,
+            self._outbox,
+            self._rng,
+            self._config.comparing,
+            self.broker,
+            self._add_subscription,
+            signer,
+        )
 
     def _make_client(self, signer: RecordSigner | None) -> Client:
         """Creates the component that carries out the application's requests."""
