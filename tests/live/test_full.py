@@ -22,7 +22,8 @@ from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.retry import RetryPolicy
-from thyme.storage.sqlite.disk_reserve import DiskReserve
+from thyme.storage.sqlite.disk_reserve import RESERVE_BYTES, DiskReserve
+from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore
 from thyme.substrates.chunks.exchange import ChunkExchange
 from thyme.substrates.common.broker import Broker, BrokerConfig
@@ -132,6 +133,28 @@ def test_m25_objects_leave_a_reserve(
     space = a_disk_space(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
 
     assert space.fits(size, lambda: freed) is has
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000, 3_000_000])
+def test_m25_a_delete_makes_room_for_an_object_of_that_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Its pages are free then; its ends shared pages with other records."""
+    store = SqliteStore(tmp_path / "node.thyme")
+    try:
+        for name in ("one", "two"):
+            store.put_data(name, bytes(size))
+        store.commit()
+        disk = SimpleNamespace(f_bavail=RESERVE_BYTES // 4_096, f_frsize=4_096)
+        monkeypatch.setattr(os, "statvfs", lambda _: disk)
+        assert not store.has_space(size)
+        store.remove_data("one")
+        store.commit()
+
+        assert store.has_space(size)
+        assert not store.has_space(2 * size)
+    finally:
+        store.close()
 
 
 def test_m25_what_shares_a_commit_shares_the_space(

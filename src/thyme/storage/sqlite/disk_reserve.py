@@ -40,9 +40,10 @@ class DiskReserve:
         pages of the file and only the log grows."""
         disk = os.statvfs(self._directory)
         free_bytes = disk.f_bavail * disk.f_frsize
-        size_bytes += _OVERHEAD_BYTES
-        need_bytes = self._pending_bytes + size_bytes
+        need_bytes = self._pending_bytes + size_bytes + _OVERHEAD_BYTES
         if free_bytes - 2 * need_bytes >= self._reserve_bytes:
             return True
-        log_only = size_bytes <= reusable_bytes()
+        reusable = reusable_bytes()
+        # An object of the same size frees less: its record and its ends share pages with others.
+        log_only = size_bytes <= reusable + min(reusable, _OVERHEAD_BYTES)
         return log_only and free_bytes - need_bytes >= self._reserve_bytes // 2
