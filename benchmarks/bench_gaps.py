@@ -28,7 +28,7 @@ import aiohttp
 from live.processes import NodeProcess, free_group
 
 import thyme
-from thyme.model.errors import ThymeError
+from thyme.model.errors import RejectedError, ThymeError
 
 SUBSTRATES = ("es", "ls", "dcs")
 QUIET_S = 15.0
@@ -196,19 +196,21 @@ def absent(
 
     async def act(nodes: Nodes, world: thyme.World, count: Count, take_s: list[float]) -> None:
         async with thyme.connect(nodes.processes["other"].url) as other:
-            before = await pair_rate(world, other)
+            before, _ = await pair_rate(world, other)
             leave(nodes.subscriber)
-            meanwhile = await pair_rate(world, other)
+            meanwhile, refused = await pair_rate(world, other)
         await publish(world, count, lambda number: number >= 40, seconds / 40, b"")
         return_(nodes.subscriber)
         await publish_more(world, count, 20)
         count.note = f"the other pair {meanwhile / before:.0%} of {before:.0f} objects/s"
+        count.note += f", of its inserts {refused} refused" if refused else ""
 
     return act
 
 
-async def pair_rate(publisher: thyme.World, subscriber: thyme.World) -> float:
-    """How many objects a second another subscriber is notified of, at full speed."""
+async def pair_rate(publisher: thyme.World, subscriber: thyme.World) -> tuple[float, int]:
+    """How many objects a second another subscriber is notified of, at full speed, and how many
+    inserts were refused."""
     subscription = await subscriber.subscribe("other", batch=0)
     count = Count()
     listening = asyncio.create_task(listen(subscription, count, [0.0]))
@@ -217,13 +219,17 @@ async def pair_rate(publisher: thyme.World, subscriber: thyme.World) -> float:
 
     async def insert_many() -> None:
         while time.monotonic() < begun + PAIR_S:
-            count.due.add(str(await publisher.insert(b"x", tags=["other"])))
+            try:
+                count.due.add(str(await publisher.insert(b"x", tags=["other"])))
+            except RejectedError as error:
+                count.refused[error.code] += 1
+                await asyncio.sleep(0.1)
 
     await asyncio.gather(*(insert_many() for _ in range(64)))
     await settle(count, subscription)
     listening.cancel()
     await subscription.cancel()
-    return len(count.heard) / (count.last_s - begun)
+    return len(count.heard) / (count.last_s - begun), count.refused.total()
 
 
 async def publish_more(world: thyme.World, count: Count, number: int) -> None:

@@ -37,5 +37,5 @@ def test_the_numbers_of_the_match_are_the_ones_listed() -> None:
     assert (match.user_shift, match.user_exponent) == (10, 0.8)
     assert f"| {match.posts:,} in three hours |" in PAGE
     assert f"| {match.tags} by Zipf's law" in PAGE
-    assert f"| {match.silences} silences of 20 to 150 s" in PAGE
-    assert match.silence_s == (20, 150)
+    assert f"| {match.course.silences} silences of 20 to 150 s" in PAGE
+    assert match.course.silence_s == (20, 150)

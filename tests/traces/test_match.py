@@ -22,9 +22,9 @@ from thyme.traces.synthetic.football_match import (
     Plateau,
     TagLists,
     draw_tag_lists,
-    post_rates,
     tag_vocabulary,
 )
+from thyme.traces.synthetic.match_course import MatchCourse, post_rates
 from thyme.traces.timetable import FINAL_2016
 
 SEEDS = range(1, 6)
@@ -82,21 +82,8 @@ def test_tags_follow_zipf(posts: list[Post]) -> None:
     assert popularity[99][1] * 100 == pytest.approx(first, rel=0.4)
 
 
-def test_there_are_bursts_at_goals_and_half_time_and_silence() -> None:
-    rates = post_rates(1, FootballMatchConfig())
-    quiet = FootballMatchConfig(goals=(0, 0), silences=0)
-    assert rates.count(0.0) > 60
-    assert min(post_rates(1, quiet)) > 0
-    assert max(post_rates(1, FootballMatchConfig(silences=0))) > 8
-    half_time = FINAL_2016.first_half_s[1]
-    before, after = (
-        mean(post_rates(1, quiet)[at : at + 120]) for at in (half_time - 120, half_time)
-    )
-    assert after > 2 * before
-
-
 def test_posts_follow_the_intensity(posts: list[Post]) -> None:
-    rates = post_rates(1, FootballMatchConfig())
+    rates = post_rates(1, FINAL_2016, MatchCourse())
     minutes = Counter((post.at_us - FINAL_2016.starts_us) // (60 * SECOND_US) for post in posts)
     for minute in range(180):
         due = sum(rates[60 * minute : 60 * minute + 60]) / sum(rates) * len(posts)
@@ -199,9 +186,6 @@ def test_shapes_that_make_no_match_are_refused(make: Callable[[], object]) -> No
         {"tags": 0},
         {"tag_counts": ()},
         {"tag_counts": (1.0,) * 5},
-        {"goals": (2, 1)},
-        {"silences": -1},
-        {"silence_s": (-1, 3)},
     ],
 )
 def test_settings_that_make_no_match_are_refused(bad: dict[str, object]) -> None:

@@ -1,11 +1,11 @@
 """The synthetic football match: generates posts like those of a final, from a seed.
 
 Entry point: `FootballMatch.post`. The activity of users has a heavy tail, tags follow Zipf's law,
-and the post rate follows the game: it rises before kick-off, peaks at goals, half-time and the end,
-and drops to zero in a few silences. Every field of a post is a function of the seed and the post's
-number (`counter_rng`), so posts can be generated in any order, singly or in columns. The defaults
-are calibrated to the trace of Thyme (journal article), `FITTED_MATCHES` to real matches, in which
-most posts repeat one of some hundred lists of tags; docs/traces.md has the measurements.
+and the post rate follows the game (`match_course`). Every field of a post is a function of the seed
+and the post's number (`counter_rng`), so posts can be generated in any order, singly or in columns.
+The defaults are calibrated to the trace of Thyme (journal article), `FITTED_MATCHES` to real
+matches, in which most posts repeat one of some hundred lists of tags; docs/traces.md has the
+measurements.
 Clauses: P1, C21, D28.
 """
 
@@ -21,6 +21,7 @@ from thyme.model.tags import Tag, as_tag
 from thyme.model.time_frames import SECOND_US
 from thyme.traces.posts import Post
 from thyme.traces.synthetic.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
+from thyme.traces.synthetic.match_course import Burst, MatchCourse, post_rates
 from thyme.traces.synthetic.vocabulary import TAG_WORDS, TEXT_WORDS
 from thyme.traces.timetable import FINAL_2016, Timetable
 
@@ -107,10 +108,7 @@ class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of posts that draw one tag, two tags, and so on."""
     tag_lists: TagLists | None = None
     """The lists of tags that posts use; None if each post draws its own tags by Zipf's law."""
-    goals: tuple[int, int] = (1, 4)
-    """Minimum and maximum; likewise `silence_s`, the duration of a silence."""
-    silences: int = 8
-    silence_s: tuple[int, int] = (20, 150)
+    course: MatchCourse = MatchCourse()
     timetable: Timetable = FINAL_2016
 
     def __post_init__(self) -> None:
@@ -119,11 +117,6 @@ class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise InputError(f"a match has at least one of {what}, not {getattr(self, what)}")
         if not 1 <= len(self.tag_counts) <= TAGS_MAX:
             raise InputError(f"a post draws 1 to {TAGS_MAX} tags, not {len(self.tag_counts)}")
-        for what, (least, most) in (("goals", self.goals), ("silence_s", self.silence_s)):
-            if not 0 <= least <= most:
-                raise InputError(f"{what} needs 0 ≤ minimum ≤ maximum, not {least} to {most}")
-        if self.silences < 0:
-            raise InputError(f"the number of silences must not be negative, not {self.silences}")
 
 
 class FootballMatch:
@@ -141,7 +134,7 @@ class FootballMatch:
             [rank**-config.tag_exponent for rank in range(1, config.tags + 1)]
         )
         self.tag_count_choice = WeightedChoice(config.tag_counts)
-        self.second_choice = WeightedChoice(post_rates(seed, config))
+        self.second_choice = WeightedChoice(post_rates(seed, config.timetable, config.course))
         self.tag_names = tag_vocabulary(config.tags)
         self.tag_lists: list[tuple[Tag, ...]] = []
         self.list_of_user: list[int] = []
@@ -224,6 +217,16 @@ FITTED_MATCHES: Mapping[str, FootballMatchConfig] = {
             use=Plateau(half=30.0, exponent=4.0, floor=0.001),
             tags=Plateau(half=4.0, exponent=2.5, floor=0.004),
         ),
+        course=MatchCourse(
+            goal=Burst(0.9, 340.0),
+            kick_off=Burst(0.65, 185.0),
+            half_time=Burst(0.3, 100.0),
+            second_half=Burst(0.25, 185.0),
+            end=Burst(2.65, 17.0),
+            before=(0.75, 0.75),
+            after=0.3,
+            silences=0,
+        ),
     ),
     "swansea-everton": FootballMatchConfig(
         users=3_950,
@@ -236,50 +239,23 @@ FITTED_MATCHES: Mapping[str, FootballMatchConfig] = {
             tags=Plateau(half=1.5, exponent=1.6),
             habit=0.6,
         ),
+        course=MatchCourse(
+            goal=Burst(6.0, 49.0),
+            kick_off=Burst(1.2, 535.0),
+            half_time=Burst(0.8, 185.0),
+            second_half=Burst(1.4, 535.0),
+            end=Burst(2.0, 175.0),
+            before=(0.5, 0.5),
+            after=0.9,
+            silences=0,
+        ),
     ),
 }
-"""Synthetic matches by name: that of the journal article, and two whose users and tags are fitted
-to real matches of 2015. All have the posts, and about the counts, of the first (C21)."""
+"""Synthetic matches by name: that of the journal article, and two whose users, tags and bursts are
+fitted to real matches of 2015. All have the posts, and about the counts, of the first (C21)."""
 
 
 def tag_vocabulary(count: int) -> list[Tag]:
     """The tags of a match, most popular first: words of the game, then numbered topics."""
     words = [*TAG_WORDS, *(f"topic{number}" for number in range(len(TAG_WORDS) + 1, count + 1))]
     return [as_tag(word) for word in words[:count]]
-
-
-def post_rates(seed: int, config: FootballMatchConfig) -> list[float]:
-    """Relative number of posts in each second; 1 is an ordinary second of play."""
-    game = config.timetable
-    rng = derive_rng(seed, "match", "course")
-    played = [*range(*game.first_half_s), *range(*game.second_half_s)]
-    goals = sorted(rng.sample(played, min(rng.randint(*config.goals), len(played))))
-    peaks = [(goal, 9.0, 100.0) for goal in goals]
-    peaks += [(game.first_half_s[0], 2.0, 120.0), (game.first_half_s[1], 2.5, 240.0)]
-    peaks += [(game.second_half_s[0], 1.0, 120.0), (game.second_half_s[1], 6.0, 300.0)]
-    rates = [
-        _base_rate(game, at) + sum(_burst(at, *peak) for peak in peaks)
-        for at in range(game.length_s)
-    ]
-    for _ in range(config.silences):
-        length = rng.randint(*config.silence_s)
-        begin = rng.randrange(game.length_s)
-        # A goal ends a silence.
-        end = min([begin + length, game.length_s, *(goal for goal in goals if goal >= begin)])
-        rates[begin:end] = [0.0] * (end - begin)
-    return rates
-
-
-def _base_rate(game: Timetable, at: int) -> float:
-    """Post rate without events: low before and after the game, higher during it."""
-    if at < game.first_half_s[0]:
-        return 0.3 + 0.5 * at / game.first_half_s[0]
-    if at < game.second_half_s[1]:
-        return 1.0
-    return 0.4
-
-
-def _burst(at: int, peak: int, height: float, decay_s: float) -> float:
-    """Additional post rate after an event: a jump, then a decay."""
-    late = (at - peak) / decay_s
-    return height / (1.0 + late * late) if late >= 0 else 0.0
