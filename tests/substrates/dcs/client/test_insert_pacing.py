@@ -12,6 +12,7 @@ from thyme.protocol.outbox import Outbox
 from thyme.substrates.dcs.client.insert_pacing import InsertPacer, InsertPacingTimer
 from thyme.substrates.dcs.config import PAPER, InsertPacingConfig
 
+MS_US = 1_000
 CONFIG = InsertPacingConfig(waiting_max=2, wait_us_max=10 * SECOND_US)
 
 
@@ -86,6 +87,40 @@ def test_d28_one_late_moment_counts_once_however_many_inserts_were_under_way() -
 
     inserts.pacer.on_answered(3 * SECOND_US, 5 * SECOND_US)
     assert inserts.pacer.interval_us == 2 * CONFIG.interval_us_min
+
+
+def test_d28_a_single_lost_message_slows_a_fast_application_down_and_does_not_stop_it() -> None:
+    """One late answer of thousands made it one insert in 0.5 s, and refused those that waited."""
+    inserts = Inserts()
+    for number in range(1_100):
+        inserts.insert(number, number * MS_US)
+    last_us = 1_099 * MS_US
+    inserts.pacer.on_answered(0, last_us + MS_US)
+    assert inserts.pacer.interval_us == 2 * MS_US
+
+    for number in range(1_100, 1_164):
+        inserts.insert(number, last_us + MS_US)
+    assert inserts.refused == {}
+    while len(inserts.started) < 1_164:
+        inserts.pacer.on_timer(inserts.timer_us())
+    assert inserts.started[1_163] <= last_us + 200 * MS_US
+
+    inserts.pacer.on_answered(last_us, last_us + 300 * MS_US)
+    assert inserts.pacer.interval_us == 0, "a prompt answer later it is as fast as before"
+
+
+def test_d28_a_fast_application_is_stopped_if_the_channel_stays_busy() -> None:
+    inserts = Inserts()
+    for number in range(100):
+        inserts.insert(number, number * MS_US)
+    for number in range(20):
+        inserts.pacer.on_answered(number * 2 * SECOND_US, (number + 1) * 2 * SECOND_US)
+
+    assert inserts.pacer.interval_us == CONFIG.interval_us_max
+    for number in range(100, 104):
+        inserts.insert(number, 40 * SECOND_US)
+    assert list(inserts.refused) == [103], "one starts, two may wait"
+    inserts.pacer.check()
 
 
 def test_d28_prompt_answers_end_the_waiting() -> None:
