@@ -15,7 +15,7 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState
 from thyme.substrates.dcs.config import PAPER, BackupConfig
 from thyme.substrates.dcs.robust import cell_backup
-from thyme.substrates.dcs.robust.cell_backup import BACKUPS_MAX, CellBackups
+from thyme.substrates.dcs.robust.cell_backup import BACKUPS_MAX, RECORD_BYTES, CellBackups
 from thyme.substrates.dcs.state import cell_state
 from thyme.substrates.dcs.state.cell_state import StateRecords
 
@@ -50,14 +50,18 @@ def test_b1_the_sudden_death_of_the_last_node_loses_nothing() -> None:
     assert begun.sid != over.sid
 
 
-def test_m35_a_large_backup_is_sent_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node does not have all summaries of its cell in memory at once."""
-    monkeypatch.setattr(cell_backup, "SENT_BYTES_MAX", 150)
+@pytest.mark.parametrize("summary_bytes", [0, 100])
+def test_m35_a_large_backup_is_sent_in_rounds(
+    summary_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node does not have all records of its cell in memory at once, with or without summaries."""
+    bytes_max = (RECORD_BYTES + summary_bytes) * 3 // 2
+    monkeypatch.setattr(cell_backup, "SENT_BYTES_MAX", bytes_max)
     net = DcsNetwork(LONE, config=SAFE)
     for number in range(6):
         oid = ObjectId(f"photo{number}")
         tags = (tag_in(4),)
-        net.finish("dan", asked.Insert, data=b"x", tags=tags, oid=oid, summary=bytes(100))
+        net.finish("dan", asked.Insert, data=b"x", tags=tags, oid=oid, summary=bytes(summary_bytes))
     rounds: list[int] = []
 
     def split_state(records: StateRecords, bytes_max: int) -> Iterator[CellState]:

@@ -43,7 +43,9 @@ from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
 BACKUPS_MAX = 64
 """The maximum number of cells for which a node stores a backup."""
 SENT_BYTES_MAX = 8 * 2**20
-"""The maximum of bytes of summaries that are sent at once; the rest follows."""
+"""The maximum of bytes of records that are sent at once; the rest follows."""
+RECORD_BYTES = 512
+"""Bytes of a record in memory, without its summary, about."""
 
 ActivateBackup = Callable[[CellId, CellId, CellState, int, bool], None]
 """Merges a stored backup. Arguments: the key cell, the cell that sent the backup, the state, the
@@ -213,7 +215,7 @@ class CellBackups:
                 continue
             if bytes_left > 0:
                 missing.append((field_name, record))
-                bytes_left -= _summary_bytes(record)
+                bytes_left -= RECORD_BYTES + _summary_bytes(record)
             else:
                 backup.is_complete = False
         return missing
