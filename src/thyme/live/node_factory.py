@@ -72,6 +72,9 @@ _FLOODS_PER_S = 30.0
 """New floods per second that a node takes from one neighbour (B5)."""
 _SECOND_OPINIONS = 3
 """How often a cell that has no match of a query is asked again (decision 57)."""
+_ACK_WAIT_US_MAX = 500_000
+"""How long a broadcast in a cell waits for acknowledgements before it is repeated: while many
+objects are published at once, they take longer than on a radio channel (decision 31)."""
 PROFILES = ("robust", "paper")
 KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
 _NO_LIMITS = Retention()
@@ -304,7 +307,9 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
     movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
     key_choice = None if world.settings is None else world.settings.key_choice
     in_chunks = world.substrate == "dcs"  # base stations pass whole objects on
-    checks = profile.record_checks
+    checks, routing = profile.record_checks, profile.routing
+    if routing.broadcast_tries_max > 1 and world.substrate == "dcs":
+        routing = replace(routing, ack_wait_us_max=_ACK_WAIT_US_MAX)
     if checks is not None and world.substrate == "dcs":
         checks = replace(
             checks,
@@ -315,6 +320,7 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
     return replace(
         profile,
         record_checks=checks,
+        routing=routing,
         movement=movement,
         key_choice=profile.key_choice if key_choice is None else KeyChoice(key_choice),
         replication=_replication(world, profile.replication),

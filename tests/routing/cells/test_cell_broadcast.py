@@ -36,6 +36,7 @@ class Spreader:
         confirm_replicas: bool = False,
         insert_wait_tries: int = 2,
         answer_when_known: bool = False,
+        ack_wait_us_max: int | None = None,
     ) -> None:
         self.outbox = Outbox()
         config = CellRoutingConfig(
@@ -45,6 +46,7 @@ class Spreader:
             confirm_replicas=confirm_replicas,
             insert_wait_tries=insert_wait_tries,
             answer_when_known=answer_when_known,
+            ack_wait_us_max=ack_wait_us_max,
         )
         self.spreading = CellBroadcaster(ALICE, self.outbox, config)
         self.heard_us: list[int] = []
@@ -55,6 +57,17 @@ class Spreader:
         self.spreading.when_acknowledged(ALICE, number, CELL, self.heard_us.append, 0)
         self.spreading.check()
         return self.outbox.drain_actions()
+
+    def wait_us(self, number: int) -> int:
+        """How long a new broadcast waits for acknowledgements at first."""
+        self.outbox.drain_actions()
+        actions = self.start(DELETE, BOB, number=number)
+        [timer] = [action for action in actions if isinstance(action, SetTimer)]
+        return timer.at_us
+
+
+def ack(number: int) -> CellBroadcastAck:
+    return CellBroadcastAck(ALICE, number, CELL)
 
 
 def sent(actions: list[Action]) -> list[NodeId]:
@@ -231,3 +244,38 @@ def test_b2_what_is_under_way_is_bounded() -> None:
         spreader.start(DELETE, BOB, number=number)
     assert len(spreader.spreading) == 2
     assert spreader.heard_us == [0, 0, 0], "the others are spread once"
+
+
+def test_b2_who_hears_late_is_told_again_later() -> None:
+    spreader = Spreader(ack_wait_us_max=400_000)
+    usual_us = spreader.wait_us(1)
+    for number in range(2, 40):
+        spreader.start(DELETE, BOB, number=number)
+        spreader.spreading.on_ack(BOB, ack(number), 60_000)
+    assert usual_us == 50_000
+    assert 60_000 <= spreader.wait_us(40) < 80_000
+    for number in range(41, 80):
+        spreader.start(DELETE, BOB, number=number)
+        spreader.spreading.on_ack(BOB, ack(number), 900_000)
+    assert spreader.wait_us(80) == 400_000
+
+
+def test_b2_a_lost_message_is_no_reason_to_wait_and_a_late_acknowledgement_is() -> None:
+    lossy, late = Spreader(ack_wait_us_max=400_000), Spreader(ack_wait_us_max=400_000)
+    for number in range(40):
+        for spreader in (lossy, late):
+            spreader.start(DELETE, BOB, number=number)
+            timer = CellBroadcastTimer(ALICE, number, CELL)
+            spreader.spreading.on_timer(timer, 50_000)
+            spreader.spreading.on_ack(BOB, ack(number), 90_000)
+        late.spreading.on_ack(BOB, ack(number), 95_000)
+    assert lossy.wait_us(40) == 50_000
+    assert late.wait_us(40) >= 90_000
+
+
+def test_b2_waits_are_always_the_same_unless_they_are_measured() -> None:
+    spreader = Spreader()
+    for number in range(40):
+        spreader.start(DELETE, BOB, number=number)
+        spreader.spreading.on_ack(BOB, ack(number), 90_000)
+    assert spreader.wait_us(40) == 50_000

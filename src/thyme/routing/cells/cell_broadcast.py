@@ -5,7 +5,8 @@ acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the m
 unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a
 request after all nodes have acknowledged it, so that the confirmed state is known to all of them. A
 node out of range is not waited for, one in range that never acknowledges only the first time
-(`answer_when_known`).
+(`answer_when_known`). Under load acknowledgements are late rather than lost; where they are
+measured (`ack_wait_us_max`), the first wait follows them, since repeats would be more load.
 Clauses: D7, B2, B8.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
@@ -23,6 +25,7 @@ from thyme.protocol.messages.cells import CellBroadcastAck
 from thyme.protocol.messages.common import CellBroadcast, Message
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.retry import RetryState
+from thyme.protocol.round_trip import RoundTripTimes
 from thyme.routing.cells.config import CellRoutingConfig
 
 _BACKOFF = 2.0
@@ -36,6 +39,8 @@ _WAIT_US_PER_KIB = 4_000
 """Additional wait for an object in the message: its transfer time at 2 Mb/s."""
 _CONFIRMED_BYTES_MAX = 64 * 1024
 """Larger objects are broadcast once: of so many frames one is often lost, each time."""
+_REPEATED_MAX = 1_000
+"""How many acknowledgements of repeated broadcasts are remembered, since a second may follow."""
 
 
 class CellBroadcastTimer(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +56,7 @@ class _PendingBroadcast:
     message: CellBroadcast
     unacknowledged: dict[NodeId, None]
     retries: RetryState
+    sent_us: int
     callbacks: list[Callable[[int], None]] = field(default_factory=list)
 
 
@@ -70,6 +76,12 @@ class CellBroadcaster:
         """The pending broadcast of each request."""
         self._unresponsive: dict[NodeId, None] = {}
         """Nodes that did not acknowledge the last message, though they are in range."""
+        wait_us_max = config.ack_wait_us_max
+        self._ack_times = None if wait_us_max is None else RoundTripTimes(wait_us_max)
+        self._repeated: BoundedDict[tuple[CellBroadcastTimer, NodeId], int] = BoundedDict(
+            _REPEATED_MAX
+        )
+        """How long the first acknowledgement of a repeated broadcast took."""
         self.retransmissions = 0
         self.unacknowledged = 0
 
@@ -99,7 +111,7 @@ class CellBroadcaster:
         if unacknowledged and not full and self.is_acknowledged(message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
             retries = self._new_retries(message)
-            self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries)
+            self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries, now_us)
             if request := self._request_key(broadcast.origin, message, timer.cell):
                 self._by_request[request] = timer
             self._outbox.set_timer(timer, retries.count_try(now_us))
@@ -109,7 +121,10 @@ class CellBroadcaster:
         transfer_us = _WAIT_US_PER_KIB * (message.data_bytes // 1024)
         if message.one_ack_suffices:
             tries_max = min(tries_max, _REPLICA_TRIES_MAX)
-        retries = RetryState(tries_max, _FIRST_WAIT_US + transfer_us, _BACKOFF)
+        first_us = _FIRST_WAIT_US
+        if self._ack_times is not None:
+            first_us = self._ack_times.wait_us(first_us)
+        retries = RetryState(tries_max, first_us + transfer_us, _BACKOFF)
         if self.config.answer_when_known and not transfer_us:
             retries.wait_us_max = _WAIT_US_MAX
         return retries
@@ -156,17 +171,45 @@ class CellBroadcaster:
         """Records the acknowledgement of one node."""
         self._unresponsive.pop(sender, None)
         timer = CellBroadcastTimer(ack.origin, ack.number, ack.cell)
-        if (pending := self._pending.get(timer)) is not None:
-            was_waiting = pending.unacknowledged.pop(sender, sender) is None
-            is_enough = was_waiting and pending.message.message.one_ack_suffices
-            if is_enough or not pending.unacknowledged:
-                self._finish(timer, now_us)
+        pending = self._pending.get(timer)
+        if self._ack_times is not None:
+            self._measure_ack(self._ack_times, timer, sender, pending, now_us)
+        if pending is not None:
+            self._stop_waiting(pending, timer, sender, now_us)
+
+    def _stop_waiting(
+        self, pending: _PendingBroadcast, timer: CellBroadcastTimer, node: NodeId, now_us: int
+    ) -> None:
+        was_waiting = pending.unacknowledged.pop(node, node) is None
+        is_enough = was_waiting and pending.message.message.one_ack_suffices
+        if is_enough or not pending.unacknowledged:
+            self._finish(timer, now_us)
+
+    def _measure_ack(
+        self,
+        ack_times: RoundTripTimes,
+        timer: CellBroadcastTimer,
+        sender: NodeId,
+        pending: _PendingBroadcast | None,
+        now_us: int,
+    ) -> None:
+        """Measures how long the first acknowledgement of a node took. After a repeat it counts once
+        a second one shows that the first broadcast was not lost."""
+        if pending is None or sender not in pending.unacknowledged:
+            took_us = self._repeated.pop((timer, sender), None)
+            if took_us is not None:
+                ack_times.add(took_us)
+        elif pending.retries.tries > 1:
+            self._repeated[timer, sender] = now_us - pending.sent_us
+        else:
+            ack_times.add(now_us - pending.sent_us)
 
     def on_send_failed(self, to: NodeId, message: CellBroadcast, now_us: int) -> None:
         """Stops waiting for a node that is out of reach."""
-        self.on_ack(
-            to, CellBroadcastAck(message.origin, message.number, message.addressed_cell), now_us
-        )
+        self._unresponsive.pop(to, None)
+        timer = CellBroadcastTimer(message.origin, message.number, message.addressed_cell)
+        if (pending := self._pending.get(timer)) is not None:
+            self._stop_waiting(pending, timer, to, now_us)
 
     def on_timer(
         self,

@@ -58,6 +58,10 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     confirm_replicas: bool = False
     """Whether a new object is broadcast, as often as `broadcast_tries_max`, until another node of
     the cell has acknowledged it. Otherwise it is broadcast once (D11)."""
+    ack_wait_us_max: int | None = None
+    """How long a broadcast waits at most for acknowledgements before it is sent for the second
+    time, if they take long at present (`protocol.round_trip`); None if the wait does not depend on
+    it."""
     broadcasts_max: int = 1_000
     seen_max: int = 10_000
     """Maximum number of messages that a duplicate filter remembers."""
