@@ -130,7 +130,10 @@ def test_m24_a_store_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
         "CREATE TABLE r (shelf TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, "
         "UNIQUE (shelf, key))",
         "INSERT INTO r SELECT shelf, key, value FROM record ORDER BY id",
-        *(f"DROP TABLE {name}" for name in ("record", "archived", "chunk", "slots", "posting")),
+        *(
+            f"DROP TABLE {name}"
+            for name in ("record", "archived", "chunk", "slots", "posting", "change")
+        ),
         "DROP TABLE life_end",
         "ALTER TABLE r RENAME TO record",
         "PRAGMA user_version = 1",

@@ -26,6 +26,8 @@ class DiskReserve:
         self._directory = directory
         self._reserve_bytes = reserve_bytes
         self._pending_bytes = 0
+        self._free_bytes: int | None = None
+        """The free bytes of the disk when it was last asked, since the last commit."""
 
     def add_pending(self, size_bytes: int) -> None:
         """Counts uncommitted data, which may not be on the disk yet."""
@@ -34,12 +36,15 @@ class DiskReserve:
     def clear_pending(self) -> None:
         """Resets the uncommitted data after a commit."""
         self._pending_bytes = 0
+        self._free_bytes = None
 
     def fits(self, size_bytes: int, reusable_bytes: Callable[[], int]) -> bool:
         """Whether new data leaves the reserve free; half of the reserve, if the data fits into free
         pages of the file and only the log grows."""
-        disk = os.statvfs(self._directory)
-        free_bytes = disk.f_bavail * disk.f_frsize
+        if self._free_bytes is None:
+            disk = os.statvfs(self._directory)
+            self._free_bytes = disk.f_bavail * disk.f_frsize
+        free_bytes = self._free_bytes
         need_bytes = self._pending_bytes + size_bytes + _OVERHEAD_BYTES
         if free_bytes - 2 * need_bytes >= self._reserve_bytes:
             return True

@@ -61,6 +61,14 @@ class Database(Protocol):
         """Returns all rows of a query."""
         ...
 
+    def read_records(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """As `read`, for a query that may find records which were put recently."""
+        ...
+
+    def is_removed(self, table: RecordTable[Metadata], key: str) -> bool:
+        """Whether a record was removed which `read` may still find."""
+        ...
+
     def write(self, statement: str, values: Sequence[object] = ()) -> None:
         """Executes a statement in the current transaction."""
         ...
@@ -88,26 +96,28 @@ class HistoryTables:
     def count_records(self) -> int:
         """Returns the number of records."""
         query = "SELECT count(*) FROM record WHERE shelf = ?"
-        count: int = self._database.read(query, (self._table.name,))[0][0]
+        count: int = self._database.read_records(query, (self._table.name,))[0][0]
         return count
 
     def records_after(self, after: int, count: int) -> list[NumberedObject]:
         """Returns the `count` records that follow a record number."""
         query = "SELECT id, key, value FROM record WHERE +shelf = ? AND id > ? ORDER BY id LIMIT ?"
         with self._database.database_errors():
-            rows = self._database.read(query, (self._table.name, after, count))
+            rows = self._database.read_records(query, (self._table.name, after, count))
             return [(number, self._decode(key, value)) for number, key, value in rows]
 
     def record_numbers_after(self, after: int, count: int) -> dict[Key, int]:
         """Returns the numbers, by key, of the `count` records that follow a record number."""
         query = "SELECT id, key FROM record WHERE +shelf = ? AND id > ? ORDER BY id LIMIT ?"
-        rows = self._database.read(query, (self._table.name, after, count))
+        rows = self._database.read_records(query, (self._table.name, after, count))
         return {Key.parse(key): number for number, key in rows}
 
     def find_object(self, key: Key, last: int) -> NumberedObject | None:
         """Returns the object with this key if its record number is at most `last`."""
         query = "SELECT id, value FROM record WHERE shelf = ? AND key = ? AND id <= ?"
         name = str(key)
+        if self._database.is_removed(self._table, name):
+            return None  # it may have been put again since, with a higher number
         for number, value in self._database.read(query, (self._table.name, name, last)):
             with self._database.database_errors():
                 return number, self._decode(name, value)

@@ -1,7 +1,8 @@
 """SQLite store: keeps a node's records and object bytes in an SQLite file.
 
 Entry point: `SqliteStore`. The file uses a write-ahead log and belongs to one process at a time;
-each input is one transaction, synced to disk on commit. Records are MessagePack, as on the wire.
+each commit is one transaction, synced to disk. It appends its changes to the `change_log`, from
+which they are written to the tables together. Records are MessagePack, as on the wire.
 The file header has an application id and a version; a foreign or damaged file is rejected with an
 error and never written to. A large file gets a quick check at the start and a full one in the
 background (`integrity_check`).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,12 @@ from thyme.model.metadata import Metadata
 from thyme.storage.chunk_files import ChunkFiles
 from thyme.storage.history import History
 from thyme.storage.private_files import make_private_directory, make_private_file
+from thyme.storage.sqlite.change_log import (
+    LOG_SCHEMA,
+    OBJECT_DATA,
+    VALUE_BYTES_MAX,
+    ChangeLog,
+)
 from thyme.storage.sqlite.checksums import add_checksum, strip_checksum
 from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.storage.sqlite.history_archive import CHUNK_SIZE, ArchivedHistory
@@ -32,7 +39,7 @@ from thyme.storage.sqlite.integrity_check import IntegrityCheck, preload_file
 from thyme.storage.store import RecordTable
 
 APPLICATION_ID = 0x7479_6D65  # "tyme"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _HEADER_BYTES = 100
 _FULL_CHECK_BYTES_MAX = 32 * 2**20
 _QUICK_CHECK_BYTES_MAX = 512 * 2**20
@@ -54,6 +61,7 @@ PRAGMA user_version = {SCHEMA_VERSION};
 {_RECORD_TABLE}
 CREATE TABLE data (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 {HISTORY_SCHEMA}
+{LOG_SCHEMA}
 COMMIT;
 """
 _MIGRATION_FROM_1 = f"""
@@ -64,10 +72,16 @@ ALTER TABLE record RENAME TO earlier;
 INSERT INTO record SELECT rowid, shelf, key, value FROM earlier ORDER BY rowid;
 DROP TABLE earlier;
 {HISTORY_SCHEMA}
+{LOG_SCHEMA}
 COMMIT;
 """
-
-
+_MIGRATION_FROM_2 = f"""
+BEGIN;
+PRAGMA user_version = {SCHEMA_VERSION};
+{LOG_SCHEMA}
+COMMIT;
+"""
+_MIGRATIONS = {1: _MIGRATION_FROM_1, 2: _MIGRATION_FROM_2}
 _DATABASE_ERRORS = (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError)
 
 
@@ -82,6 +96,7 @@ class SqliteStore:
         self._connections: list[sqlite3.Connection] = []
         self._integrity_check: IntegrityCheck | None = None
         self._disk_reserve = DiskReserve(path.parent)
+        self._changes = ChangeLog()
         self._at_commit: dict[tuple[str, str], tuple[RecordTable[Any], object]] = {}
         """Records that the next commit writes, by table name and key."""
         make_private_directory(path.parent, path.name)
@@ -98,11 +113,7 @@ class SqliteStore:
         self._at_commit.pop((table.name, key), None)
         value = add_checksum(table, key, msgspec.msgpack.encode(record))
         self._disk_reserve.add_pending(len(value))
-        self.write(
-            "INSERT INTO record (shelf, key, value) VALUES (?, ?, ?) "
-            "ON CONFLICT (shelf, key) DO UPDATE SET value = excluded.value",
-            (table.name, key, value),
-        )
+        self._change(table.name, key, value)
 
     def put_at_commit(self, table: RecordTable[R], key: str, record: R) -> None:
         self._at_commit[table.name, key] = table, record
@@ -115,32 +126,36 @@ class SqliteStore:
 
     def remove(self, table: RecordTable[R], key: str) -> None:
         self._at_commit.pop((table.name, key), None)
-        self.write("DELETE FROM record WHERE shelf = ? AND key = ?", (table.name, key))
+        self._change(table.name, key, None)
 
     def get(self, table: RecordTable[R], key: str) -> R | None:
         query = "SELECT value FROM record WHERE shelf = ? AND key = ?"
         self._write_waiting()
+        value: object = self._changes.get(table.name, key)
         with self.database_errors():
-            row = self._db.execute(query, (table.name, key)).fetchone()
-            if row is None:
+            if value is None and not self._changes.is_removed(table.name, key):
+                row = self._db.execute(query, (table.name, key)).fetchone()
+                value = None if row is None else row[0]
+            if value is None:
                 return None
-            return msgspec.msgpack.decode(
-                strip_checksum(table, key, row[0]), type=table.record_type
-            )
+            return msgspec.msgpack.decode(strip_checksum(table, key, value), type=table.record_type)
 
     def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         self._write_waiting()
         with self.database_errors():
-            yield from _read_records(self._db, table)
+            yield from _read_records(self._db, table, self._changes)
 
     def open_history(self, table: RecordTable[Metadata]) -> History:
         return ArchivedHistory(self, table, self._chunk_size)
 
     def put_data(self, key: str, data: bytes) -> None:
         self._disk_reserve.add_pending(len(data))
-        self.write("INSERT OR REPLACE INTO data VALUES (?, ?)", (key, data))
+        self._change(OBJECT_DATA, key, data)
 
     def get_data(self, key: str) -> bytes | None:
+        data = self._changes.get(OBJECT_DATA, key)
+        if data is not None or self._changes.is_removed(OBJECT_DATA, key):
+            return data
         with self.database_errors():
             row = self._db.execute("SELECT value FROM data WHERE key = ?", (key,)).fetchone()
             if row is not None and not isinstance(row[0], bytes):
@@ -148,7 +163,7 @@ class SqliteStore:
         return None if row is None else row[0]
 
     def remove_data(self, key: str) -> None:
-        self.write("DELETE FROM data WHERE key = ?", (key,))
+        self._change(OBJECT_DATA, key, None)
 
     def has_space(self, size_bytes: int) -> bool:
         with self.database_errors():
@@ -157,15 +172,51 @@ class SqliteStore:
     def commit(self) -> None:
         self._write_waiting()
         self._disk_reserve.clear_pending()
-        with self.database_errors():
+        try:
             if self._integrity_check is not None and self._integrity_check.problem:
                 raise sqlite3.DatabaseError(self._integrity_check.problem)
+            if self._changes.is_full:
+                self._move_changes()
+            elif self._changes.has_unlogged:
+                self._begin()
+                self._changes.write(self._db)
             if self._db.in_transaction:
                 self._db.execute("COMMIT")
+        except _DATABASE_ERRORS as error:
+            raise self._forget_after(error) from error
 
     def close(self) -> None:
         self.chunks.close()
+        with suppress(*_DATABASE_ERRORS):  # changes that cannot be moved stay in the log
+            self._forget_uncommitted()
+            if self._changes:
+                self._move_changes()
+                self._db.execute("COMMIT")
         self._close_connections()
+
+    def _change(self, table: str, key: str, value: bytes | None) -> None:
+        """Puts or removes a record, or the bytes of an object."""
+        if value is None:
+            self._changes.remove(table, key)
+        else:
+            self._changes.put(table, key, value)
+        try:  # several times for each object, so without a context manager
+            is_open = self._db.in_transaction is not None
+            if is_open and value is not None and len(value) > VALUE_BYTES_MAX:
+                self._move_changes()
+        except _DATABASE_ERRORS as error:
+            raise self._forget_after(error) from error
+
+    def _forget_uncommitted(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        self._changes.load(self._db)
+
+    def _forget_after(self, error: Exception) -> StoreError:
+        """Forgets all changes since the last commit, one of which failed."""
+        with suppress(*_DATABASE_ERRORS):
+            self._forget_uncommitted()
+        return self._convert_error(error)
 
     def _close_connections(self) -> None:
         if self._integrity_check is not None:
@@ -179,18 +230,23 @@ class SqliteStore:
         with self.database_errors():
             return self._db.execute(statement, values).fetchall()
 
+    def read_records(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self.database_errors():
+            if self._changes:
+                self._move_changes()
+            return self._db.execute(statement, values).fetchall()
+
+    def is_removed(self, table: RecordTable[R], key: str) -> bool:
+        return self._changes.is_removed(table.name, key)
+
     def write(self, statement: str, values: Sequence[object] = ()) -> None:
-        try:  # several times for each object, so without a context manager
-            if not self._db.in_transaction:
-                self._begin()
+        with self.database_errors():
+            self._begin()
             self._db.execute(statement, values)
-        except _DATABASE_ERRORS as error:
-            raise self._convert_error(error) from error
 
     def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         with self.database_errors():
-            if not self._db.in_transaction:
-                self._begin()
+            self._begin()
             self._db.executemany(statement, rows)
 
     @contextmanager
@@ -217,7 +273,13 @@ class SqliteStore:
         return pages * page_bytes
 
     def _begin(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+    def _move_changes(self) -> None:
+        """Writes the changes to the tables, in the current transaction."""
+        self._begin()
+        self._changes.move_to_tables(self._db)
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         make_private_file(path)
@@ -249,8 +311,10 @@ class SqliteStore:
         elif size < _QUICK_CHECK_BYTES_MAX:
             preload_file(self._path)
             self._check("quick_check")
-        if self._db.execute("PRAGMA user_version").fetchone()[0] == 1:
-            self._db.executescript(_MIGRATION_FROM_1)
+        migration = _MIGRATIONS.get(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if migration is not None:
+            self._db.executescript(migration)
+        self._changes.load(self._db)
         if size >= _FULL_CHECK_BYTES_MAX:
             self._integrity_check = IntegrityCheck(self._path)
 
@@ -274,7 +338,7 @@ class SqliteStore:
         )
         if application != APPLICATION_ID:
             raise StoreError(f"{self._path} is an SQLite file, but not a store of Thyme")
-        if version not in (1, SCHEMA_VERSION):
+        if version not in (*_MIGRATIONS, SCHEMA_VERSION):
             raise StoreError(
                 f"{self._path} has version {version}, this Thyme reads {SCHEMA_VERSION}"
             )
@@ -296,15 +360,22 @@ def read_table(path: Path, table: RecordTable[R]) -> list[R]:
         mode = "mode=ro" if any(log.exists() for log in logs) else "mode=ro&immutable=1"
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=0.2)
         try:
-            return [record for _, record in _read_records(connection, table)]
+            changes = ChangeLog()
+            if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+                changes.load(connection)
+            return [record for _, record in _read_records(connection, table, changes)]
         finally:
             connection.close()
     except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} cannot be read as a store of Thyme: {error}") from error
 
 
-def _read_records(db: sqlite3.Connection, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
+def _read_records(
+    db: sqlite3.Connection, table: RecordTable[R], changes: ChangeLog
+) -> Iterator[tuple[str, R]]:
     decoder = msgspec.msgpack.Decoder(table.record_type)
     query = "SELECT key, value FROM record WHERE shelf = ? ORDER BY rowid"
-    for key, value in db.execute(query, (table.name,)).fetchall():
+    stored = dict(db.execute(query, (table.name,)).fetchall())
+    changes.apply_to(table.name, stored)
+    for key, value in stored.items():
         yield key, decoder.decode(strip_checksum(table, key, value))
