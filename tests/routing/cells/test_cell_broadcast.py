@@ -253,7 +253,7 @@ def test_b2_who_hears_late_is_told_again_later() -> None:
         spreader.start(DELETE, BOB, number=number)
         spreader.spreading.on_ack(BOB, ack(number), 60_000)
     assert usual_us == 50_000
-    assert 60_000 <= spreader.wait_us(40) < 80_000
+    assert 120_000 <= spreader.wait_us(40) < 160_000
     for number in range(41, 80):
         spreader.start(DELETE, BOB, number=number)
         spreader.spreading.on_ack(BOB, ack(number), 900_000)
@@ -270,7 +270,7 @@ def test_b2_a_lost_message_is_no_reason_to_wait_and_a_late_acknowledgement_is() 
             spreader.spreading.on_ack(BOB, ack(number), 90_000)
         late.spreading.on_ack(BOB, ack(number), 95_000)
     assert lossy.wait_us(40) == 50_000
-    assert late.wait_us(40) >= 90_000
+    assert late.wait_us(40) >= 180_000
 
 
 def test_b2_waits_are_always_the_same_unless_they_are_measured() -> None:

@@ -39,6 +39,8 @@ _WAIT_US_PER_KIB = 4_000
 """Additional wait for an object in the message: its transfer time at 2 Mb/s."""
 _CONFIRMED_BYTES_MAX = 64 * 1024
 """Larger objects are broadcast once: of so many frames one is often lost, each time."""
+_ACK_TIMES = 2
+"""A broadcast waits this many times as long as acknowledgements take: queues may still grow."""
 _REPEATED_MAX = 1_000
 """How many acknowledgements of repeated broadcasts are remembered, since a second may follow."""
 
@@ -77,7 +79,9 @@ class CellBroadcaster:
         self._unresponsive: dict[NodeId, None] = {}
         """Nodes that did not acknowledge the last message, though they are in range."""
         wait_us_max = config.ack_wait_us_max
-        self._ack_times = None if wait_us_max is None else RoundTripTimes(wait_us_max)
+        self._ack_times: RoundTripTimes | None = None
+        if wait_us_max is not None:
+            self._ack_times = RoundTripTimes(wait_us_max // _ACK_TIMES)
         self._repeated: BoundedDict[tuple[CellBroadcastTimer, NodeId], int] = BoundedDict(
             _REPEATED_MAX
         )
@@ -123,7 +127,7 @@ class CellBroadcaster:
             tries_max = min(tries_max, _REPLICA_TRIES_MAX)
         first_us = _FIRST_WAIT_US
         if self._ack_times is not None:
-            first_us = self._ack_times.wait_us(first_us)
+            first_us = _ACK_TIMES * self._ack_times.wait_us(first_us // _ACK_TIMES)
         retries = RetryState(tries_max, first_us + transfer_us, _BACKOFF)
         if self.config.answer_when_known and not transfer_us:
             retries.wait_us_max = _WAIT_US_MAX

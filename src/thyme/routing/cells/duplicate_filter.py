@@ -5,6 +5,7 @@ Entry point: `DuplicateFilter`, used by `geographic`. Bounded in time and number
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
@@ -20,7 +21,8 @@ class DuplicateFilter:
 
     def __init__(self, config: CellRoutingConfig) -> None:
         self._config = config
-        self._until_us: dict[Hashable, int] = {}
+        # In a plain dict of this size it takes microseconds to find the oldest key.
+        self._until_us: OrderedDict[Hashable, int] = OrderedDict()
 
     def add_if_new(self, key: Hashable, now_us: int) -> bool:
         """Adds a key; returns False if the filter already has it."""
@@ -28,7 +30,7 @@ class DuplicateFilter:
             return False
         self._until_us[key] = now_us + _REMEMBER_US
         if len(self._until_us) > self._config.seen_max:
-            del self._until_us[next(iter(self._until_us))]
+            self._until_us.popitem(last=False)
         return True
 
     def expire(self, now_us: int) -> None:

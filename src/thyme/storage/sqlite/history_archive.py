@@ -20,7 +20,7 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.model.time_frames import TimeFrame
+from thyme.model.time_frames import TimeFrame, earliest
 from thyme.query.cursor import Cursor
 from thyme.query.history_index.chunk import order_key
 from thyme.storage.history import MemoryHistory
@@ -213,12 +213,7 @@ class ArchivedHistory:
         return page
 
     def next_expiry_us(self) -> int | None:
-        expiries = [
-            at_us
-            for at_us in (self._recent.next_expiry_us(), self._archived_expiry_us)
-            if at_us is not None
-        ]
-        return min(expiries, default=None)
+        return earliest(self._recent.next_expiry_us(), self._archived_expiry_us)
 
     def expired_keys(self, now_us: int) -> list[Key]:
         recent = [(self._recent.get(key), key) for key in self._recent.expired_keys(now_us)]

@@ -166,8 +166,10 @@ class SqliteStore:
         self._change(OBJECT_DATA, key, None)
 
     def has_space(self, size_bytes: int) -> bool:
-        with self.database_errors():
+        try:  # as in `_change`
             return self._disk_reserve.fits(size_bytes, self._reusable_bytes)
+        except _DATABASE_ERRORS as error:
+            raise self._convert_error(error) from error
 
     def commit(self) -> None:
         self._write_waiting()
@@ -227,8 +229,10 @@ class SqliteStore:
     # Access to the database, for this package
 
     def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self.database_errors():
+        try:  # as in `_change`
             return self._db.execute(statement, values).fetchall()
+        except _DATABASE_ERRORS as error:
+            raise self._convert_error(error) from error
 
     def read_records(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self.database_errors():
