@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.storage.files import PHOTOS, crash_image, with_sql
 from thyme.model.errors import StoreError
 from thyme.model.metadata import Metadata
 from thyme.storage.sqlite import change_log
+from thyme.storage.sqlite.disk_reserve import RESERVE_BYTES
 from thyme.storage.sqlite.store import SqliteStore, read_table
 from thyme.storage.store import MemoryStore, RecordTable, Store
 
@@ -123,3 +126,24 @@ def test_m24_changes_that_failed_are_forgotten(tmp_path: Path) -> None:
     assert list(store.load(PHOTOS)) == [("k0", photo(0))]
     store.close()
     assert read_table(tmp_path / "s.thyme", PHOTOS) == [photo(0)]
+
+
+def test_m29_what_was_just_removed_is_room_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = change_log.VALUE_BYTES_MAX // 2
+    store = SqliteStore(tmp_path / "s.thyme")
+    for number in range(10):
+        store.put_data(f"k{number}", bytes(size))
+    store.commit()
+    store.close()
+    store = SqliteStore(tmp_path / "s.thyme")
+    full = SimpleNamespace(f_bavail=RESERVE_BYTES - 1, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    assert not store.has_space(15 * size)  # the pages of the log are free
+    for number in range(10):
+        store.remove_data(f"k{number}")
+    store.commit()
+
+    assert store.has_space(15 * size)
+    store.close()

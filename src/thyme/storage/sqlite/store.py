@@ -271,7 +271,10 @@ class SqliteStore:
         return StoreError(f"the store {self._path} cannot be used: {error}")
 
     def _reusable_bytes(self) -> int:
-        """Returns the size of the free pages inside the file."""
+        """Returns the size of the free pages inside the file, also of those that are free once the
+        changes are in the tables."""
+        if self._changes:
+            self._move_changes()
         pages: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
         page_bytes: int = self._db.execute("PRAGMA page_size").fetchone()[0]
         return pages * page_bytes
