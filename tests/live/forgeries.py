@@ -319,13 +319,14 @@ class Forger:
         self._number += 1
         return self._number
 
-    def _handle(self, event: Input) -> None:
+    def _handle(self, event: Input) -> list[Action]:
         actions: list[Action] = self.node.handle(event, self._now_us)
         for action in actions:
             if isinstance(action, Emit):
                 self.told.append(action.event)
             elif isinstance(action, SetTimer):
                 self._timers[action.timer] = action.at_us
+        return actions
 
     def _pass_time(self, by_us: int) -> None:
         self._now_us += by_us

@@ -41,6 +41,7 @@ from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import ALWAYS
 from thyme.protocol import app_interface as asked
 from thyme.protocol.answer_auth import AnswerAuthenticator
+from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import (
     CellSubscription,
@@ -49,19 +50,26 @@ from thyme.protocol.messages.cell_records import (
     SignedLocation,
     TombstoneRecord,
 )
-from thyme.protocol.node import Received
+from thyme.protocol.messages.compact import CompactNotifyBatch
+from thyme.protocol.node import Action, Input, Received, Send
 from thyme.substrates.dcs.node import DcsNode
 from thyme.wire import codec
 
 NUMBERS = (0, 1, 2, -1, 255, 65_535, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63))
 ANY_MESSAGE = [message for message, _ in GOLDEN]
 OWN = MALLORY.node_id
+BEACON_US = 1_000_000
 
 
 class SignedFuzzer(Forger):
     """A member that sends anything of its own, all of it genuine, and one node that receives it."""
 
-    def __init__(self, substrate: str, seed: int) -> None:
+    def __init__(self, substrate: str, seed: int, *, alice_is_there: bool = True) -> None:
+        self._alice_is_there = alice_is_there
+        self._answers_of_alice = AnswerAuthenticator(X25519PairKeys(ALICE, "w1"), Counter())
+        self._beacon_us = 0
+        self.acknowledged = 0
+        """Notifications and probes that Alice has acknowledged."""
         super().__init__(substrate, seed)
         self._answers = AnswerAuthenticator(X25519PairKeys(MALLORY, "w1"), Counter())
         self._answers_of_node(NODE.public_key)
@@ -86,6 +94,42 @@ class SignedFuzzer(Forger):
         self._now_us += self._rng.choice((10, 1_000, 20_000))
         if self._rng.random() < 0.02:
             self._pass_time(self._rng.choice((100_000, 1_000_000)))
+
+    def _handle(self, event: Input) -> list[Action]:
+        """Alice is there and acknowledges: a cell forgets a subscriber who does not (D22)."""
+        actions = super()._handle(event)
+        if self._substrate == "dcs" and self._alice_is_there:
+            for action in actions:
+                if isinstance(action, Send) and action.to == ALICE.node_id:
+                    self._acknowledge(action.message)
+            if self._now_us - self._beacon_us >= BEACON_US:
+                self._beacon_us = self._now_us
+                beacon = cell_wire.CellBeacon(HERE, False, b"", b"")
+                self._handle(Received(ALICE.node_id, beacon))
+        return actions
+
+    def _acknowledge(self, packet: wire.Message) -> None:
+        """Alice acknowledges the notifications in a packet."""
+        assert isinstance(packet, wire.CellPacket)
+        content = self._answers_of_alice.open(NODE.node_id, packet.message)
+        if isinstance(content, cell_wire.CellNotifyBatch | CompactNotifyBatch):
+            self.acknowledged += 1
+            ack = cell_wire.NotifyAck((packet.number,))
+            sealed = self._answers_of_alice.seal(NODE.node_id, ack)
+            target = CellTarget(HERE, NODE.node_id)
+            to_node = wire.CellPacket(ALICE.node_id, HERE, self._next(), 0, (target,), sealed)
+            self._handle(Received(ALICE.node_id, to_node))
+
+    def suspect_alice(self) -> None:
+        """Mallory says as a peer that Alice could not be notified: the node probes her."""
+        suspect = cell_wire.SuspectSubscriber(ALICE.node_id, HERE)
+        self._handle(
+            Received(OWN, wire.CellBroadcast(OWN, HERE, self._next(), 0, HERE, HERE, suspect))
+        )
+
+    def pass_second(self) -> None:
+        """A second in which Mallory says nothing."""
+        self._pass_time(1_000_000)
 
     def _send(self, whole: wire.Message) -> None:
         try:

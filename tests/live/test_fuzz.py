@@ -32,3 +32,20 @@ def test_b5_a_member_that_signs_anything_changes_nothing_of_anothers(substrate: 
     assert fuzzer.tried.total() > 2_000
     assert len(fuzzer.tried) > 60, "kinds of messages"
     assert fuzzer.own_records() > 5, "of its own, some must be believed"
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "gone"])
+def test_d22_the_subscription_of_another_is_kept_while_its_subscriber_acknowledges(
+    is_there: bool,
+) -> None:
+    fuzzer = SignedFuzzer("dcs", seed=3, alice_is_there=is_there)
+    fuzzer.suspect_alice()
+    for _ in range(5):
+        fuzzer.pass_second()
+
+    assert (fuzzer.acknowledged > 0) == is_there
+    if is_there:
+        fuzzer.check()
+    else:
+        with pytest.raises(AssertionError):
+            fuzzer.check()
