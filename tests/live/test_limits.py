@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from random import Random
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from tests.builders import ALICE, BOB
 from tests.transport.pipe import Pipe
+from thyme.lab.supervisor import free_ports
 from thyme.live.limits.fair_inbox import BYTES_PER_TURN, MESSAGES_MAX, FairInbox
 from thyme.live.limits.sender_limits import SenderLimits
 from thyme.live.limits.socket_filter import attach, make_program
 from thyme.live.node_factory import count_refused_floods, ls_config
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import ALWAYS
 from thyme.model.worlds import WorldInfo
@@ -140,3 +143,34 @@ def test_b5_who_floods_beyond_its_budget_is_banned_and_who_passes_some_on_is_not
             limits.handle(node, Received(ann, flood), pipe.now_us)
 
     assert link.shares.banned() == [(mallory.hex(), 0)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a filter of Linux")
+def test_b5_the_kernel_keeps_what_a_node_says_to_the_group_from_itself_alone() -> None:
+    """Else its own broadcasts count as those of strangers, and cost as much to receive."""
+    port = free_ports(1, socket.SOCK_DGRAM)[0]
+    heard: list[tuple[str, bytes]] = []
+
+    async def story() -> None:
+        all_came = asyncio.Event()
+
+        def hear(name: str, datagram: bytes) -> None:
+            heard.append((name, datagram))
+            if len(heard) == 4:
+                all_came.set()
+
+        one, other = (Sockets(NetworkConfig(group_port=port)) for _ in range(2))
+        one.on_datagram = lambda datagram, _: hear("one", datagram)
+        other.on_datagram = lambda datagram, _: hear("other", datagram)
+        for each in (one, other):
+            await each.open()
+        for banned in ([], [("127.0.0.1", 9)], []):
+            one.filter_senders(banned, [], 1.0)
+            one.send(b"from one", None)
+        other.send(b"from other", None)
+        await all_came.wait()
+        for each in (one, other):
+            each.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+    assert sorted(heard) == [("one", b"from other"), *[("other", b"from one")] * 3]

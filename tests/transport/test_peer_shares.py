@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from tests.transport.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from thyme.model.ids import NodeId
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import CellBeacon
 from thyme.protocol.messages.replies import Done
 from thyme.transport.datagrams import (
     FRAGMENT_BYTES_MAX,
@@ -155,3 +157,37 @@ def test_b5_a_sender_whose_inbox_is_full_is_not_acknowledged_and_others_are() ->
     pipe.links[ALICE].full_senders.clear()
     pipe.run(1)
     assert (ALICE, BOB, Done(1)) in pipe.came, "it was sent again"
+
+
+def test_b5_a_neighbour_that_repeats_its_beacon_is_banned_and_one_after_a_pause_is_not() -> None:
+    """Else a node that is fast enough goes on handling them, 20,000 a second."""
+    pipe = Pipe(ALICE, BOB, CAROL)
+    pipe.run(3)
+    pipe.stop(ALICE)
+    for _ in range(600):  # ten minutes
+        pipe.broadcast(CAROL, CellBeacon(CellId(0), True, b"", b""))
+    pipe.go_on(ALICE, tick_first=False)
+    pipe.came.clear()
+    for _ in range(2_000):
+        pipe.broadcast(BOB, CellBeacon(CellId(0), True, b"", b""))
+    pipe.run(0.1)
+
+    alice = pipe.links[ALICE]
+    assert alice.shares.banned() == [(BOB.hex(), 0)]
+    assert 0 < len([to for to, by, _ in pipe.came if (to, by) == (ALICE, BOB)]) <= 520
+
+
+def test_b5_a_broadcast_of_a_sender_with_too_many_waiting_is_dropped_undecoded() -> None:
+    pipe = Pipe(ALICE, BOB)
+    pipe.run(3)
+    alice, bob = pipe.links[ALICE], pipe.links[BOB]
+    alice.full_broadcasters.add(BOB)
+    garbled = encode(DIGEST, bob._incarnation, BOB, BroadcastBody(b""))[:-1] + b"\xff\xff"
+
+    assert not alice.receive_datagram(garbled, (BOB.hex(), 0), pipe.now_us)
+    assert alice.dropped == {"too many broadcasts": 1}
+    assert not alice.drain_events()
+    assert not alice.drain_datagrams()
+    pipe.send(BOB, ALICE, Done(1))
+    pipe.run(1)
+    assert pipe.came == [(ALICE, BOB, Done(1))], "what is for this node alone"

@@ -193,9 +193,11 @@ class Host:
 
     def _on_datagram(self, datagram: bytes, address: Address) -> None:
         if self._closed_error is None and self._link is not None:
-            self._link.receive_datagram(datagram, address, self.now_us())
-            self._handle_link_events()
+            was_dropped = not self._link.receive_datagram(datagram, address, self.now_us())
             self._limits.update_filter()
+            if was_dropped:
+                return
+            self._handle_link_events()
             if not self._inbox:  # else the batch sends and sets the alarm
                 self._set_alarm()
                 self._schedule_flush()

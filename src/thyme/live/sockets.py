@@ -275,6 +275,7 @@ class Sockets:
                     partial(_MulticastReceiver, self, pair), sock=pair.multicast
                 )
                 self._transports.append(multicast)
+        self.filter_senders([], [], 1.0)
         for peer in self._peers:
             if (route := self._find_route(peer)) is not None:
                 self._broadcast_routes.append(route)
@@ -299,12 +300,16 @@ class Sockets:
     def filter_senders(
         self, banned: list[Address], known: list[Address], stranger_share: float
     ) -> None:
-        """Lets the kernel drop datagrams of banned addresses, and all but a share of those of
-        unknown ones; without effect where the system cannot do it."""
+        """Lets the kernel drop datagrams of banned addresses, all but a share of those of unknown
+        ones, and what this node itself sends to the group, which it would receive, too; without
+        effect where the system cannot do it."""
         for pair in self._pairs:
             program = make_program(banned, known, stranger_share, is_ipv6=pair.is_ipv6)
-            both = [pair.unicast] if pair.multicast is None else [pair.unicast, pair.multicast]
-            attach(both, program)
+            attach([pair.unicast], program)
+            if pair.multicast is not None:
+                unwanted = [*self.addresses, *banned]
+                program = make_program(unwanted, known, stranger_share, is_ipv6=pair.is_ipv6)
+                attach([pair.multicast], program)
 
     def close(self) -> None:
         """Closes all sockets."""

@@ -136,7 +136,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     content: Content
 
 
-_HELLO_TAG = 1
+HELLO_TAG, BROADCAST_TAG = 1, 2
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 
@@ -164,9 +164,9 @@ def read_newer_sender(datagram: bytes) -> tuple[bytes, NodeId] | None:
     return read_world_digest(datagram), NodeId(sender)
 
 
-def read_header(datagram: bytes) -> tuple[bytes, bytes, NodeId, bool]:
-    """World digest, incarnation, sender, and whether the content is a hello; without decoding the
-    content, which costs more. Raises `DecodeError` if there is no content."""
+def read_header(datagram: bytes) -> tuple[bytes, bytes, NodeId, int]:
+    """World digest, incarnation, sender, and the tag of the content; without decoding the content,
+    which costs more. Raises `DecodeError` if there is no content."""
     start = len(_MAGIC) + WORLD_DIGEST_BYTES
     size = len(datagram)
     if size > DATAGRAM_BYTES_MAX:
@@ -183,7 +183,7 @@ def read_header(datagram: bytes) -> tuple[bytes, bytes, NodeId, bool]:
         datagram[len(_MAGIC) : start],
         datagram[start : start + INCARNATION_BYTES],
         NodeId(datagram[_FIXED_HEADER_BYTES:content]),
-        datagram[content + 1] == _HELLO_TAG,
+        datagram[content + 1],
     )
 
 

@@ -20,8 +20,10 @@ from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages.common import Message
 from thyme.transport.datagrams import (
     ANONYMOUS,
+    BROADCAST_TAG,
     ENCRYPTED_MAGIC,
     FRAGMENT_BYTES_MAX,
+    HELLO_TAG,
     INCARNATION_BYTES,
     BroadcastBody,
     Bundle,
@@ -195,17 +197,20 @@ class Link:
         versions = [neighbour.version for neighbour in self._neighbours.states.values()]
         return min(versions, default=self._config.versions.newest)
 
-    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
-        """Processes a received datagram."""
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> bool:
+        """Processes a received datagram; returns False if it was dropped and leaves nothing to
+        drain."""
         if not self.shares.admit(address, len(datagram), now_us):
             self.dropped["too much"] += 1
-            return
+            return False
         try:
             self._receive(datagram, address, now_us)
         except DecodeError as error:
             self._drop(address, error.reason, now_us)
             if error.reason == "version":
                 self._record_newer(datagram, address, now_us)
+            return bool(self._events or self._ready_datagrams or self._unsent_contents)
+        return True
 
     def charge(self, sender: NodeId, reason: str, now_us: int, count: int) -> None:
         """Counts something useless that a neighbour sent, such as records with false proofs."""
@@ -260,12 +265,14 @@ class Link:
         self, datagram: bytes, address: Address, now_us: int, *, encrypted: bool
     ) -> None:
         """Dispatches a datagram. What only a neighbour may send is not decoded for others."""
-        world_digest, incarnation, sender, is_hello = read_header(datagram)
-        if not is_hello:
+        world_digest, incarnation, sender, tag = read_header(datagram)
+        if tag != HELLO_TAG:
             if world_digest != self._world_digest:
                 raise DecodeError("another world", "world digest differs")
             if sender != self._node_id:
                 self._neighbours.check_introduced(sender, incarnation)
+            if tag == BROADCAST_TAG and sender in self.full_broadcasters:
+                raise DecodeError("too many broadcasts", "earlier ones were not handled yet")
         content = decode_content(datagram, sender)
         envelope = Envelope(world_digest, incarnation, sender, content)
         self._dispatch(envelope, address, now_us, encrypted=encrypted)
@@ -390,7 +397,14 @@ class Link:
             return
         size = len(body) // len(messages)
         for message in messages:
-            self._events.append(MessageReceived(sender, message, size, is_broadcast))
+            if (
+                is_broadcast
+                and message.routing_control
+                and not neighbour.routing.consume(0, now_us)
+            ):
+                self._drop(neighbour.address, "too much routing", now_us)
+            else:
+                self._events.append(MessageReceived(sender, message, size, is_broadcast))
 
     def _transmit_due(self, node_id: NodeId, neighbour: NeighbourState, now_us: int) -> None:
         for fragment in neighbour.send_window.due_fragments(now_us, neighbour.version):

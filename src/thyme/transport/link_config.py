@@ -96,8 +96,9 @@ class HostLink(Protocol):
         """Queues a message for all nodes in range."""
         ...
 
-    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
-        """Processes a received datagram."""
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> bool:
+        """Processes a received datagram; returns False if it was dropped and leaves nothing to
+        drain."""
         ...
 
     def tick(self, now_us: int) -> None:

@@ -24,7 +24,7 @@ from thyme.transport.datagrams import (
     Hello,
     IdentityProof,
 )
-from thyme.transport.link_config import SECOND_US, Address, LinkConfig
+from thyme.transport.link_config import SECOND_US, Address, LinkConfig, RateLimit
 from thyme.transport.peer_shares import PeerShares
 from thyme.transport.rate_limit import TokenBucket
 from thyme.transport.reassembly import Reassembler
@@ -38,6 +38,9 @@ NEIGHBOUR_TIMEOUT_US: Final = 5 * SECOND_US
 _NEIGHBOURS_MAX: Final = 1_000
 _NAMES_PER_ADDRESS_MAX: Final = 8
 """Maximum number of neighbours at one address: a device has one, and a few after restarts."""
+_ROUTING_LIMIT: Final = RateLimit(datagrams_per_second=100, datagrams_burst=500)
+"""Limit of the beacons and route updates of one neighbour: it sends about one per second, and those
+of some minutes come at once when a device has slept."""
 _ADDRESS_SILENT_US: Final = 2 * SECOND_US
 """A neighbour is looked for at another address after the old one was silent for so long."""
 
@@ -60,6 +63,8 @@ class NeighbourState:
         """How far its clock is ahead of this node's; None before it sent its time."""
         self.send_window = SendWindow(first_number)
         self.reassembler = Reassembler(config.reassembly)
+        self.routing = TokenBucket(_ROUTING_LIMIT, 0)
+        """What it may still send about routes."""
 
 
 class NeighbourTable:

@@ -122,15 +122,16 @@ class WorldLinks:
         for each in self._all():
             each.link.broadcast(message, now_us)
 
-    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> bool:
         """Passes a datagram to the link of its world, which is made for a new world."""
         digest = read_world_digest(datagram)
         known = self._links.get(digest)
         if known is None:
             known = self._meet_world(datagram, digest, now_us)
-        if known is not None:
-            known.link.receive_datagram(datagram, address, now_us)
-            self._collect(known)
+        if known is None or not known.link.receive_datagram(datagram, address, now_us):
+            return False
+        self._collect(known)
+        return True
 
     def tick(self, now_us: int) -> None:
         for each in self._all():

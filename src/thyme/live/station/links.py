@@ -34,8 +34,8 @@ class StationLinks:
     def broadcast(self, message: Message, now_us: int) -> None:
         self.mobiles.broadcast(message, now_us)
 
-    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
-        self.mobiles.receive_datagram(datagram, address, now_us)
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> bool:
+        return self.mobiles.receive_datagram(datagram, address, now_us)
 
     def tick(self, now_us: int) -> None:
         self.mobiles.tick(now_us)
