@@ -15,6 +15,7 @@ from tests.builders import ALICE, BOB
 from tests.transport.pipe import Pipe
 from thyme.lab.supervisor import free_ports
 from thyme.live.limits.fair_inbox import BYTES_PER_TURN, MESSAGES_MAX, FairInbox
+from thyme.live.limits.freed_memory import GONE_US, WORTH_BYTES, FreedMemory, trim_heap
 from thyme.live.limits.sender_limits import SenderLimits
 from thyme.live.limits.socket_filter import attach, make_program
 from thyme.live.node_factory import count_refused_floods, ls_config
@@ -174,3 +175,26 @@ def test_b5_the_kernel_keeps_what_a_node_says_to_the_group_from_itself_alone() -
 
     asyncio.run(asyncio.wait_for(story(), 20))
     assert sorted(heard) == [("one", b"from other"), *[("other", b"from one")] * 3]
+
+
+def test_b5_memory_goes_back_once_incomplete_messages_are_gone_for_some_time() -> None:
+    given_back: list[int] = []
+    now_us = 0
+    memory = FreedMemory(lambda: given_back.append(now_us))
+
+    def store(stored: int, for_us: int) -> None:
+        nonlocal now_us
+        for _ in range(0, for_us, GONE_US // 5):
+            memory.update(stored, now_us)
+            now_us += GONE_US // 5
+
+    for _ in range(5):  # long messages of an honest neighbour, with pauses
+        store(4 * WORTH_BYTES, GONE_US)
+        store(0, GONE_US // 2)
+    assert not given_back
+    store(0, 10 * GONE_US)
+    assert len(given_back) == 1
+    store(WORTH_BYTES // 2, GONE_US)
+    store(0, 10 * GONE_US)
+    assert len(given_back) == 1, "too little to give back"
+    trim_heap()

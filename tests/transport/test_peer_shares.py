@@ -112,14 +112,14 @@ def test_b5_beginnings_that_never_complete_take_bounded_memory_and_nothing_from_
     for step in range(2_000):
         name = NodeId(b"mallory %d" % (step % 4))
         pipe.inject(ALICE, an_opening(name, step // 1_000, step // 4), (f"ff0{step % 4}", 1))
-        assert pipe.links[ALICE]._neighbours._reassembly_bytes <= 202_000
+        assert pipe.links[ALICE].incomplete_bytes <= 202_000
     for number in range(50):
         pipe.send(BOB, ALICE, Done(number))
     pipe.run(1)
 
     assert [m for to, by, m in pipe.came if by == BOB] == [Done(n) for n in range(50)]
     pipe.run(30)
-    assert pipe.links[ALICE]._neighbours._reassembly_bytes == 0
+    assert pipe.links[ALICE].incomplete_bytes == 0
 
 
 def test_b5_many_names_at_one_address_are_not_admitted() -> None:

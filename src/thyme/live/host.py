@@ -211,7 +211,7 @@ class Host:
             self._enqueue(TimerFired(timer))
         if self._link is not None:
             self._link.tick(now_us)
-            self._limits.update_filter()
+            self._limits.on_alarm(now_us)
         self._handle_link_events()
         self._set_alarm()
         self._flush()

@@ -117,6 +117,11 @@ class Link:
         return len(self._neighbours.states)
 
     @property
+    def incomplete_bytes(self) -> int:
+        """The bytes of all messages that are not complete yet."""
+        return self._neighbours.incomplete_bytes
+
+    @property
     def has_copy(self) -> bool:
         """Whether another device runs with the identity of this node, and started later."""
         return self._neighbours.has_copy

@@ -87,7 +87,8 @@ class NeighbourTable:
         self._authenticator = authenticator
         self._report_undelivered = report_undelivered
         self._admissions: dict[str, TokenBucket] = {}
-        self._reassembly_bytes = 0
+        self.incomplete_bytes = 0
+        """The bytes of all messages that are not complete yet."""
         self._first_number = 0
         """The first packet to a new neighbour has this number, which none to a removed one has
         reached: such a neighbour may not have noticed, takes packets with earlier numbers for
@@ -174,14 +175,14 @@ class NeighbourTable:
         reassembler = neighbour.reassembler
         before = reassembler.stored_bytes
         result = reassembler.on_fragment(fragment, now_us)
-        self._reassembly_bytes += reassembler.stored_bytes - before
+        self.incomplete_bytes += reassembler.stored_bytes - before
         return result
 
     def free_reassembly(self, now_us: int) -> bool:
         """If incomplete messages take too much memory, drops those of the neighbour that stores
         most for what it completed; those of the only one stay, since its message may be as long as
         that."""
-        if self._reassembly_bytes <= self._config.reassembly.bytes_max:
+        if self.incomplete_bytes <= self._config.reassembly.bytes_max:
             return False
         storing = [each for each in self.states.values() if each.reassembler.stored_bytes]
         if len(storing) < 2:
@@ -190,7 +191,7 @@ class NeighbourTable:
             storing,
             key=lambda each: each.reassembler.stored_bytes / (1 + each.reassembler.completed_count),
         )
-        self._reassembly_bytes -= worst.reassembler.stored_bytes
+        self.incomplete_bytes -= worst.reassembler.stored_bytes
         fragments = worst.reassembler.stored_bytes // FRAGMENT_BYTES_MAX
         worst.reassembler.drop_all()
         self._shares.charge(worst.address, "reassembly full", now_us, fragments)
@@ -206,9 +207,9 @@ class NeighbourTable:
     def expire(self, now_us: int) -> None:
         """Removes silent neighbours, and incomplete messages that do not go on."""
         for node_id, neighbour in list(self.states.items()):
-            self._reassembly_bytes -= neighbour.reassembler.stored_bytes
+            self.incomplete_bytes -= neighbour.reassembler.stored_bytes
             neighbour.reassembler.drop_idle(now_us)
-            self._reassembly_bytes += neighbour.reassembler.stored_bytes
+            self.incomplete_bytes += neighbour.reassembler.stored_bytes
             if neighbour.last_seen_us + NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove(node_id, neighbour)
 
@@ -216,7 +217,7 @@ class NeighbourTable:
         """Removes a neighbour that is gone or has restarted; its pending messages fail."""
         del self.states[node_id]
         self._shares.remove_name(neighbour.address)
-        self._reassembly_bytes -= neighbour.reassembler.stored_bytes
+        self.incomplete_bytes -= neighbour.reassembler.stored_bytes
         self._first_number = max(self._first_number, neighbour.send_window.next_number)
         neighbour.send_window.fail_all()
         self.report_failures(node_id, neighbour)

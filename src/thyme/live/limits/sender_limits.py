@@ -1,7 +1,7 @@
 """Sender limits: what the host tells the link and the kernel about senders that cost too much.
 
 Entry point: `SenderLimits`. The limits themselves are up to `fair_inbox`, `socket_filter` and
-`thyme.transport.peer_shares`.
+`thyme.transport.peer_shares`, memory to `freed_memory`.
 Clauses: B5.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thyme.live.limits.fair_inbox import FairInbox
+from thyme.live.limits.freed_memory import FreedMemory
 from thyme.protocol.node import Action, Input, Node, Received
 from thyme.transport.link import Link
 from thyme.transport.link_config import Address, HostLink
@@ -35,6 +36,7 @@ class SenderLimits:
         self._count_invalid = count_invalid
         self._count_refused = count_refused
         self._filter_revision = 0
+        self._freed_memory = FreedMemory()
         self.link: Link | None = None
 
     def watch(self, link: HostLink | None) -> None:
@@ -59,6 +61,12 @@ class SenderLimits:
             if self._filter_senders is not None:
                 shares = link.shares
                 self._filter_senders(shares.banned(), shares.known(), shares.stranger_share)
+
+    def on_alarm(self, now_us: int) -> None:
+        """Does what is due with the timers of the node."""
+        self.update_filter()
+        if self.link is not None:
+            self._freed_memory.update(self.link.incomplete_bytes, now_us)
 
     def handle(self, node: Node, event: Input, now_us: int) -> list[Action]:
         """Lets a node handle an input, and charges the invalid records of a message to the
