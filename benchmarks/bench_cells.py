@@ -104,6 +104,9 @@ class Station:
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         return False
 
+    def on_payload(self, node: NodeId, cell: CellId, payload: bytes) -> None:
+        pass
+
     def is_new_payload(self, payload: bytes) -> bool:
         return False
 

@@ -62,6 +62,7 @@ MECHANISMS: Mapping[str, DcsConfig] = {
     "few-announcements": replace(
         ROBUST, replication=replace(ROBUST.replication, announcements=None)
     ),
+    "named-replicas": replace(ROBUST, replication=replace(ROBUST.replication, beacon_names_max=0)),
     "joint-acknowledgements": replace(
         ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_delay_us=0)
     ),

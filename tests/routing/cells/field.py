@@ -65,6 +65,9 @@ class Ear:
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         return False
 
+    def on_payload(self, node: NodeId, cell: CellId, payload: bytes) -> None:
+        pass
+
     def is_new_payload(self, payload: bytes) -> bool:
         return payload == self.cares
 

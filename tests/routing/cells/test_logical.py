@@ -54,6 +54,9 @@ class User:
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         self.beacons.append(beacon)
 
+    def on_payload(self, node: NodeId, cell: CellId, payload: bytes) -> None:
+        pass
+
     def is_new_payload(self, payload: bytes) -> bool:
         return False
 

@@ -80,6 +80,7 @@ class Beaconing(CellDeliveries):
         if changed is None:
             self.traffic.dropped["strange beacon"] += 1
             return
+        self._user.on_payload(sender, beacon.cell, beacon.payload)
         same_cell = beacon.cell == self._cell
         if not (changed or same_cell or self._user.is_new_payload(beacon.payload)):
             return  # most beacons

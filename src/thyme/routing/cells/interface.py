@@ -101,6 +101,10 @@ class CellRoutingUser(Protocol):
         """Handles a beacon that changed something, or any beacon from the own cell."""
         ...
 
+    def on_payload(self, node: NodeId, cell: CellId, payload: bytes) -> None:
+        """Takes from the payload of any beacon what causes no action."""
+        ...
+
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether the payload of an otherwise unchanged beacon is new."""
         ...

@@ -297,6 +297,7 @@ class LogicalRouting(CellDeliveries):
             neighbour.last_seen_us = now_us
             neighbour.failures = 0
             neighbour.payload = payload
+            self._user.on_payload(sender, beacon.cell, payload)
             if beacon.cell != self._cell and not self._user.is_new_payload(payload):
                 neighbour.beacon = beacon
                 neighbour.may_become_new = self._user.may_become_new(payload)

@@ -31,6 +31,7 @@ from thyme.substrates.dcs.client.cell_requests import CellRequests
 from thyme.substrates.dcs.client.copy_confirmation import ReplicaConfirmer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.large_replicas import FETCHED_REPLICAS, LargeReplicas
+from thyme.substrates.dcs.client.neighbour_replicas import NeighbourReplicas
 from thyme.substrates.dcs.client_composition import ClientParts
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.context import NodeContext
@@ -98,6 +99,11 @@ class NodeParts:
             self.round_trips,
             page_round_trips,
         )
+        names_max = config.replication.beacon_names_max
+        self.neighbour_replicas: NeighbourReplicas | None = None
+        # Stations count downloads (I5): their nodes do not retrieve from each other unseen.
+        if names_max and extension is None:
+            self.neighbour_replicas = NeighbourReplicas(self.routing, names_max)
         self._compose_state(node_id, config)
         context = self._make_context(node_id, rng, config)
         self._compose_service(context)
@@ -169,6 +175,7 @@ class NodeParts:
             replicas=self.replicas,
             large_replicas=self.large_replicas,
             received_objects=self.received_objects,
+            neighbour_replicas=self.neighbour_replicas,
             deletion_log=DeletionLog(self.store, self.requests) if config.reannounce else None,
             round_trips=self.round_trips,
             rng=rng,
@@ -204,6 +211,8 @@ class NodeParts:
         self.client.check()
         if self.anti_entropy is not None:
             self.anti_entropy.check()
+        if self.neighbour_replicas is not None:
+            self.neighbour_replicas.check()
 
     # Callbacks between components
 

@@ -33,6 +33,10 @@ class KeyChoice(Enum):
     """The first literal in order: equal conjunctions of different subscribers go to one cell."""
 
 
+BEACON_NAMES_MAX = 30
+"""How many names fit in a beacon."""
+
+
 class AnnouncementConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Which passive replicas are announced, and when (D28)."""
 
@@ -64,11 +68,18 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     the object may have moved."""
     try_owner: bool = False
     """Whether a retrieve that a cell refused is sent to the owner in that cell next."""
+    beacon_names_max: int = 0
+    """How many objects that a node has retrieved its next beacon names at most, so that neighbours
+    retrieve them there (`client.neighbour_replicas`); 0 for none."""
     ask_peers: bool = False
     """Whether the node that answers for its cell asks the other nodes of the cell for an object
     that it lacks, before the cell refuses (`service.peer_reads`)."""
     retrieve_tries_max: int = 5
     """The maximum number of attempts of one retrieve, over all replicas (D18)."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beacon_names_max <= BEACON_NAMES_MAX:
+            raise ValueError(f"beacon_names_max is from 0 to {BEACON_NAMES_MAX}")
 
 
 class CellJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +257,10 @@ ROBUST = replace(
         active_max=3,
         crowded_nodes_min=5,
         upkeep_us=10 * SECOND_US,
-        announcements=AnnouncementConfig(),
+        announcements=AnnouncementConfig(wanted=1),
         locate_again=True,
         try_owner=True,
+        beacon_names_max=24,
         ask_peers=True,
     ),
     key_choice=KeyChoice.RAREST,
@@ -268,6 +280,9 @@ and backups, acknowledged notifications, few but maintained replicas, and fewer 
 LOGICAL_ROBUST = replace(
     ROBUST,
     joining=CellJoiningConfig(tries_max=10),
+    replication=replace(
+        ROBUST.replication, announcements=AnnouncementConfig(wanted=2), beacon_names_max=0
+    ),
     notification_delivery=replace(
         ROBUST.notification_delivery,
         ack_timeout_us=3 * SECOND_US // 10,

@@ -18,6 +18,7 @@ from thyme.storage.store import Store
 from thyme.substrates.dcs.client.cell_requests import CellRequests
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.large_replicas import LargeReplicas
+from thyme.substrates.dcs.client.neighbour_replicas import NeighbourReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
@@ -38,6 +39,8 @@ class NodeContext:
     large_replicas: LargeReplicas
     received_objects: SmallObjects
     """The small objects that this node received with their metadata."""
+    neighbour_replicas: NeighbourReplicas | None
+    """The retrieved objects that beacons name; None if they name none."""
     deletion_log: DeletionLog | None
     """The deletes to be repeated after topology changes; None without re-announcements."""
     round_trips: RoundTripTimes | None

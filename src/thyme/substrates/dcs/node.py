@@ -31,7 +31,11 @@ from thyme.substrates.dcs.extension import NodeExtension
 from thyme.substrates.dcs.input_dispatch import InputDispatch
 from thyme.substrates.dcs.membership.cell_joining import CellJoinPhase
 from thyme.substrates.dcs.message_handlers import MessageHandlers
+from thyme.substrates.dcs.robust.reannounce import STAMP_BYTES
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
+
+_NAMES_START = DIGEST_BYTES + STAMP_BYTES
+"""Where the names of retrieved objects begin in the payload of a beacon."""
 
 
 class DcsNode:
@@ -79,6 +83,7 @@ class DcsNode:
         self.membership = parts.membership
         self.subscriber = parts.client.subscriber
         self._anti_entropy = parts.anti_entropy
+        self._neighbour_replicas = parts.neighbour_replicas
         self._inputs = InputDispatch(parts)
         self.handlers = MessageHandlers(parts)
 
@@ -204,12 +209,15 @@ class DcsNode:
             anti_entropy.on_beacon(beacon, now_us)
 
     def beacon_payload(self, now_us: int) -> bytes:
-        """The payload of the next beacon: the digest of this node's cell state, and the stamp of
-        the latest topology change."""
+        """The payload of the next beacon: the digest of this node's cell state, the stamp of the
+        latest topology change, and the names of retrieved objects."""
         payload = b"" if self._anti_entropy is None else self._anti_entropy.beacon_digest()
         stamp = self.membership.change_stamp
         if stamp and self.routing.serving:
             payload = payload.ljust(DIGEST_BYTES, b"\0") + stamp
+        if self._neighbour_replicas is not None and self.routing.serving:
+            names = self._neighbour_replicas.beacon_part()
+            payload = payload.ljust(_NAMES_START, b"\0") + names if names else payload
         if self.extension is None:
             return payload
         own = self.extension.beacon_part(now_us)
@@ -218,6 +226,11 @@ class DcsNode:
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
         """Whether a message to the cell contains nothing new for this node."""
         return message.is_redundant(self.index, origin, origin_cell)
+
+    def on_payload(self, node: NodeId, cell: CellId, payload: bytes) -> None:
+        """Remembers the objects that a neighbour has retrieved."""
+        if self._neighbour_replicas is not None and len(payload) > _NAMES_START:
+            self._neighbour_replicas.on_names(node, cell, payload[_NAMES_START:])
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
@@ -232,7 +245,7 @@ class DcsNode:
         start = DIGEST_BYTES
         if self.extension is not None and payload:
             start += 1 + payload[0]
-        return payload[start:]
+        return payload[start : start + STAMP_BYTES]
 
 
 def _split_payload(payload: bytes) -> tuple[bytes, bytes]:

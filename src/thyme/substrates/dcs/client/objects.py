@@ -78,6 +78,7 @@ class DcsObjectClient:
             context.config.retries,
             context.config.replication,
             announcer,
+            context.neighbour_replicas,
         )
         self._copy_confirmer = CopyConfirmer(context)
         pacing = context.config.insert_pacing

@@ -20,7 +20,7 @@ from thyme.model.errors import (
     OperationError,
     OperationTimeoutError,
 )
-from thyme.model.ids import NodeId
+from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.replies import ObjectData
@@ -29,6 +29,7 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
+from thyme.substrates.dcs.client.neighbour_replicas import NeighbourReplicas
 from thyme.substrates.dcs.client.replica_announcements import Announcer
 from thyme.substrates.dcs.client.replica_locations import (
     ReplicaLocations,
@@ -41,6 +42,9 @@ from thyme.substrates.dcs.state.small_objects import SmallObjects
 _REFUSALS_MAX = 4
 """How often a cell may refuse: another of its nodes may have the object that the first one
 missed."""
+
+_NAMED_MAX = 2
+"""How many neighbours that named an object in their beacons are tried."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class Retriever:
         policy: RetryPolicy,
         config: ReplicationConfig,
         announcer: Announcer,
+        neighbour_replicas: NeighbourReplicas | None = None,
     ) -> None:
         self._node_id = node_id
         self._routing = routing
@@ -82,6 +87,7 @@ class Retriever:
         self._policy = policy
         self._config = config
         self._announcer = announcer
+        self._neighbour_replicas = neighbour_replicas
 
     def start(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         """Gets an object from this node if it is stored here or came with its metadata, else from
@@ -133,6 +139,7 @@ class Retriever:
         """The replicas to try, in order (D18)."""
         tries_max = self._config.retrieve_tries_max
         active, passive = self._as_targets(indexed.active), self._as_targets(indexed.passive)
+        passive += self._named_by_neighbours(indexed.metadata.key)
         plan = self._sort_by_distance(dict.fromkeys([*active, *passive]))
         active = self._sort_by_distance(dict.fromkeys(active))
         if not active:
@@ -142,6 +149,13 @@ class Retriever:
             return plan if any(to in active for to in plan) else [*plan[:-1], active[0]]
         repeats = [active[turn % len(active)] for turn in range(tries_max - len(plan))]
         return [*plan, *repeats]
+
+    def _named_by_neighbours(self, key: Key) -> list[Destination]:
+        """The closest of the neighbours whose beacons named an object (D28)."""
+        if self._neighbour_replicas is None:
+            return []
+        named = self._as_targets(tuple(self._neighbour_replicas.holders_of(key)))
+        return self._sort_by_distance(dict.fromkeys(named))[:_NAMED_MAX]
 
     def _as_targets(self, replicas: tuple[Replica, ...]) -> list[Destination]:
         return [
@@ -236,6 +250,8 @@ class Retriever:
             self._replicas.add_replica(StoredReplica(retrieval.metadata, role), data, now_us)
         except OperationError:
             return
+        if self._neighbour_replicas is not None:
+            self._neighbour_replicas.add(retrieval.metadata.key)
         if not is_active:
             outdated = retrieval.last_refusal is not None
             self._announcer.announce(retrieval.metadata, now_us, outdated=outdated)

@@ -32,7 +32,7 @@ from thyme.substrates.dcs.membership.state_transfer import (
 )
 from thyme.substrates.dcs.robust.cell_backup import BackupTimer, CellBackups
 from thyme.substrates.dcs.robust.notification_checks import MissedMatchChecker
-from thyme.substrates.dcs.robust.reannounce import Reannouncer, ReannounceTimer
+from thyme.substrates.dcs.robust.reannounce import STAMP_BYTES, Reannouncer, ReannounceTimer
 from thyme.substrates.dcs.robust.record_checks import RecordChecker, RecordCheckTimer
 from thyme.substrates.dcs.service.cell_service import CellService
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
@@ -214,7 +214,8 @@ class CellMembership:
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         """Handles a neighbour's beacon."""
         if self.reannouncer is not None:
-            self.reannouncer.on_change_stamp(beacon.payload[DIGEST_BYTES:], now_us)
+            stamp = beacon.payload[DIGEST_BYTES : DIGEST_BYTES + STAMP_BYTES]
+            self.reannouncer.on_change_stamp(stamp, now_us)
         if beacon.serving:
             self.state_transfer.on_cell_seen(beacon.cell, now_us)
         elif self.backups is not None:

@@ -36,7 +36,7 @@ _BATCH_PAUSE_US = 3 * SECOND_US
 added."""
 _SKEW_US = 5 * SECOND_US
 """How far ahead the clocks of other nodes may be."""
-_STAMP_BYTES = 4
+STAMP_BYTES = 4
 
 
 class ReannounceTimer(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Reannouncer:
     @property
     def change_stamp(self) -> bytes:
         """The stamp of the latest topology change, for beacons."""
-        return self._latest_change_s.to_bytes(_STAMP_BYTES, "big")
+        return self._latest_change_s.to_bytes(STAMP_BYTES, "big")
 
     def record_change(self, now_us: int) -> None:
         """Records a topology change at this node."""
@@ -86,13 +86,13 @@ class Reannouncer:
     def on_change_stamp(self, stamp: bytes, now_us: int) -> None:
         """Handles a neighbour's stamp of the latest topology change; a stamp in the future is
         ignored."""
-        if len(stamp) == _STAMP_BYTES:
+        if len(stamp) == STAMP_BYTES:
             stamp_s = int.from_bytes(stamp, "big")
             if stamp_s * SECOND_US <= now_us + _SKEW_US:
                 self._update_latest_change(stamp_s, now_us)
 
     def _update_latest_change(self, at_s: int, now_us: int) -> None:
-        if 0 <= at_s < 256**_STAMP_BYTES and at_s > self._latest_change_s:
+        if 0 <= at_s < 256**STAMP_BYTES and at_s > self._latest_change_s:
             self._latest_change_s = at_s
             if self._pending_since_us is None:
                 self._pending_since_us = now_us
