@@ -72,7 +72,7 @@ async def listen(network: NetworkConfig, seconds: float) -> ListenResult:
         _read_clock(datagram, received)
 
     sockets.on_datagram = on_datagram
-    await sockets.open()
+    await sockets.open(own_copies=True)
     try:
         for _ in range(3):
             sockets.send(multicast, None)

@@ -260,8 +260,8 @@ class Sockets:
         """Unicast addresses and ports of the node, one for each interface."""
         return [pair.address for pair in self._pairs]
 
-    async def open(self) -> None:
-        """Starts receiving."""
+    async def open(self, *, own_copies: bool = False) -> None:
+        """Starts receiving, with `own_copies` also what is sent to the group here."""
         loop = asyncio.get_running_loop()
         for pair in self._pairs:
             transport, _ = await loop.create_datagram_endpoint(
@@ -275,7 +275,8 @@ class Sockets:
                     partial(_MulticastReceiver, self, pair), sock=pair.multicast
                 )
                 self._transports.append(multicast)
-        self.filter_senders([], [], 1.0)
+        if not own_copies:
+            self.filter_senders([], [], 1.0)
         for peer in self._peers:
             if (route := self._find_route(peer)) is not None:
                 self._broadcast_routes.append(route)
