@@ -14,7 +14,7 @@ from thyme.model.errors import DecodeError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
 from thyme.transport import encryption as seals
-from thyme.transport.datagrams import BroadcastBody, decode, digest_world, encode
+from thyme.transport.datagrams import BroadcastBody, Hello, decode, digest_world, encode
 from thyme.transport.encryption import (
     REPLAY_WINDOW,
     DatagramCipher,
@@ -28,6 +28,7 @@ from thyme.transport.link_config import LinkConfig
 
 KEY = derive_world_key("correct horse", WORLD)
 OTHER_KEY = derive_world_key("wrong horse", WORLD)
+HELLO = encode(digest_world(WORLD), b"12345678", ALICE, Hello(WORLD))
 
 
 def a_seal(seed: int, key: bytes = KEY) -> DatagramCipher:
@@ -42,6 +43,14 @@ def acquainted() -> tuple[DatagramCipher, DatagramCipher]:
         one, other = other, one
         reply = other.decrypt(reply).reply
     return one, other
+
+
+def answer(asked: DatagramCipher, challenge: Decrypted) -> bytes:
+    """What a cipher replies to a challenge."""
+    assert challenge.reply is not None
+    response = asked.decrypt(challenge.reply).reply
+    assert response is not None
+    return response
 
 
 def closed_pipe(**keys: bytes) -> Pipe:
@@ -61,15 +70,13 @@ def test_who_has_the_secret_is_understood() -> None:
     assert one.decrypt(other.encrypt(b"")) == Decrypted((b"",))
 
 
-def test_what_came_before_the_proof_is_not_lost() -> None:
+def test_a_hello_from_before_the_proof_is_not_lost() -> None:
     one, other = a_seal(1), a_seal(2)
-    asked = other.decrypt(one.encrypt(b"first"))
+    asked = other.decrypt(one.encrypt(HELLO))
+    other.decrypt(one.encrypt(b"the time of the sender"))
     assert asked.datagrams == ()
-    assert asked.reply is not None
-    answered = one.decrypt(asked.reply)
-    assert answered.reply is not None
 
-    assert other.decrypt(answered.reply).datagrams == (b"first",)
+    assert other.decrypt(answer(one, asked)).datagrams == (HELLO,)
 
 
 def test_a_datagram_is_heard_once() -> None:
@@ -85,27 +92,45 @@ def test_a_datagram_is_heard_once() -> None:
 def test_a_recording_from_before_our_life_comes_to_nothing() -> None:
     """A whole recorded conversation, replayed to a node that restarted."""
     alice, bob = a_seal(1), a_seal(2)
-    recorded = [alice.encrypt(b"delete it")]
-    reply = bob.decrypt(recorded[0]).reply
-    assert reply is not None
-    proof = alice.decrypt(reply).reply
-    assert proof is not None
-    recorded.append(proof)
+    recorded = [alice.encrypt(HELLO)]
+    recorded.append(answer(alice, bob.decrypt(recorded[0])))
 
     bob_again = a_seal(3)
     assert [bob_again.decrypt(frame).datagrams for frame in recorded] == [(), ()]
 
 
+def test_what_an_earlier_life_received_is_not_believed_after_the_proof_of_a_living_sender() -> None:
+    alice, bob = acquainted()
+    recorded = [alice.encrypt(b"delete it"), alice.encrypt(b"and this")]
+    assert [bob.decrypt(frame).datagrams for frame in recorded] == [(b"delete it",), (b"and this",)]
+
+    bob_again = a_seal(3)
+    asked = bob_again.decrypt(recorded[0])
+    assert bob_again.decrypt(answer(alice, asked)).datagrams == ()
+    for frame in recorded:
+        with pytest.raises(DecodeError, match="replayed"):
+            bob_again.decrypt(frame)
+    assert bob_again.decrypt(alice.encrypt(b"once more")).datagrams == (b"once more",)
+
+
+def test_what_was_sent_after_the_proof_may_overtake_it() -> None:
+    alice, bob = a_seal(1), a_seal(2)
+    proof = answer(alice, bob.decrypt(alice.encrypt(HELLO)))
+    first, second = alice.encrypt(b"first"), alice.encrypt(b"second")
+    bob.decrypt(second)
+    assert bob.decrypt(proof).datagrams == (HELLO,)
+
+    assert bob.decrypt(first).datagrams == (b"first",)
+    with pytest.raises(DecodeError, match="replayed"):
+        bob.decrypt(second)
+
+
 def test_a_forgotten_stream_must_prove_itself_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seals, "STREAMS_MAX", 1)
     alice, bob, carol = a_seal(1), a_seal(2), a_seal(3)
-    recorded = [alice.encrypt(b"hello")]
-    reply = bob.decrypt(recorded[0]).reply
-    assert reply is not None
-    proof = alice.decrypt(reply).reply
-    assert proof is not None
-    recorded.append(proof)
-    assert bob.decrypt(proof).datagrams == (b"hello",)
+    recorded = [alice.encrypt(HELLO)]
+    recorded.append(answer(alice, bob.decrypt(recorded[0])))
+    assert bob.decrypt(recorded[1]).datagrams == (HELLO,)
     bob.decrypt(carol.encrypt(b"I am new"))
 
     assert [bob.decrypt(frame).datagrams for frame in recorded] == [(), ()]
@@ -164,6 +189,22 @@ def test_the_window_takes_each_number_once_unless_it_is_too_old(numbers: list[in
         too_old = bool(seen) and number <= max(seen) - REPLAY_WINDOW
         assert window.accept(number) == (number not in seen and not too_old)
         seen.add(number)
+
+
+@given(st.lists(st.integers(0, 2 * REPLAY_WINDOW), min_size=1, max_size=60), st.data())
+def test_the_window_takes_nothing_from_before_the_proof(
+    numbers: list[int], data: st.DataObject
+) -> None:
+    window = ReplayWindow()
+    accepted = {number for number in numbers if window.accept(number)}
+    proof = data.draw(st.sampled_from(sorted(accepted)))
+    window.close_below(proof)
+
+    for number in data.draw(st.lists(st.integers(0, 3 * REPLAY_WINDOW), max_size=60)):
+        too_old = number <= max(accepted) - REPLAY_WINDOW
+        fresh = number > proof and number not in accepted and not too_old
+        assert window.accept(number) == fresh
+        accepted.add(number)
 
 
 def test_links_of_a_closed_world_talk() -> None:

@@ -1,11 +1,14 @@
 """Two links of a closed world and a stranger between them, in any order of steps (M25, B5).
 
 The stranger reads, drops, repeats, delays and damages every datagram. Whatever it does, a message
-arrives as it was sent or not at all, at most once, and nothing grows without bounds.
+arrives as it was sent or not at all, and nothing grows without bounds. No datagram is believed
+twice, by whatever life of its receiver. A message arrives once, unless its receiver forgot the
+sender meanwhile, by a restart or a silence, and the sender repeats it itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from hypothesis import settings
@@ -13,21 +16,41 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.live.fuzzing import damaged
+from thyme.live.keys.identity import SEED_BYTES, Identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages.common import Message
 from thyme.protocol.messages.replies import Done, Refused
-from thyme.transport.encryption import DatagramCipher
+from thyme.transport.datagrams import digest_world
+from thyme.transport.encryption import DatagramCipher, Decrypted
 from thyme.transport.link import Link
 from thyme.transport.link_config import Address, LinkConfig, MessageReceived
+from thyme.transport.neighbour_table import NeighbourState
 
 WORLD = WorldInfo("lisbon", "w1", closed=True)
-NAMES = [NodeId(b"alice"), NodeId(b"bob")]
+IDENTITIES = [Identity(bytes([side]) * SEED_BYTES) for side in (0, 1)]
+NAMES = [identity.node_id for identity in IDENTITIES]
 ADDRESSES: dict[NodeId, Address] = {NAMES[0]: ("10.0.0.1", 1), NAMES[1]: ("10.0.0.2", 2)}
 REMEMBERED_MAX = 400
 
 sides = st.sampled_from([0, 1])
 seeds = st.integers(0, 2**32)
+
+
+class BelievingCipher(DatagramCipher):
+    """Records the datagrams with which something passed. A hello that was held back passes with
+    the response to the challenge."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes], believed: list[bytes]) -> None:
+        super().__init__(bytes(32), WORLD, random_bytes)
+        self._believed = believed
+
+    def decrypt(self, encrypted: bytes) -> Decrypted:
+        decrypted = super().decrypt(encrypted)
+        if decrypted.datagrams:
+            self._believed.append(encrypted)
+        return decrypted
 
 
 class LinkMachine(RuleBasedStateMachine):
@@ -37,7 +60,10 @@ class LinkMachine(RuleBasedStateMachine):
         self.links: list[Link] = []
         self.lives = 0
         self.sent: list[list[Message]] = [[], []]
-        self.came: list[list[Message]] = [[], []]
+        self.came: list[list[tuple[NeighbourState, Message]]] = [[], []]
+        """The messages received by each side, and what it then knew of the sender."""
+        self.believed: list[list[bytes]] = [[], []]
+        """The datagrams of which each side took the content, in all its lives."""
         self.waiting: list[tuple[int, Address, bytes]] = []
         self.recorded: list[tuple[int, Address, bytes]] = []
         self.number = 0
@@ -52,14 +78,21 @@ class LinkMachine(RuleBasedStateMachine):
     def _make_link(self, side: int) -> Link:
         self.lives += 1
         rng = Random(self.lives)
-        cipher = DatagramCipher(bytes(32), WORLD, rng.randbytes)
-        return Link(NAMES[side], WORLD, rng.randbytes(8), LinkConfig(), cipher=cipher)
+        cipher = BelievingCipher(rng.randbytes, self.believed[side])
+        incarnation, started_us = rng.randbytes(8), self.now_us + self.lives
+        proof = Ed25519PeerAuthenticator(
+            IDENTITIES[side], digest_world(WORLD), incarnation, started_us
+        )
+        return Link(
+            NAMES[side], WORLD, incarnation, LinkConfig(), cipher=cipher, authenticator=proof
+        )
 
     def _collect(self, side: int) -> None:
         link, source = self.links[side], ADDRESSES[NAMES[side]]
         for event in link.drain_events():
             if isinstance(event, MessageReceived):
-                self.came[side].append(event.message)
+                known = dict(link.describe_neighbours())[event.sender]
+                self.came[side].append((known, event.message))
         for datagram in link.drain_datagrams():
             entry = (1 - side, source, datagram.datagram)
             self.waiting.append(entry)
@@ -126,14 +159,19 @@ class LinkMachine(RuleBasedStateMachine):
         self._collect(side)
 
     @invariant()
+    def no_datagram_is_believed_twice(self) -> None:
+        for believed in self.believed:
+            assert len(believed) == len(set(believed))
+
+    @invariant()
     def what_came_was_sent_and_came_once(self) -> None:
         for side in (0, 1):
-            numbers = [message.request_id for message in self.came[side]]  # type: ignore[union-attr]
-            assert len(numbers) == len(set(numbers)), "twice"
             sent = {message.request_id: message for message in self.sent[1 - side]}  # type: ignore[union-attr]
+            numbers = [(id(known), message.request_id) for known, message in self.came[side]]  # type: ignore[union-attr]
+            assert len(numbers) == len(set(numbers)), "twice"
             assert all(
                 sent.get(message.request_id) == message  # type: ignore[union-attr]
-                for message in self.came[side]
+                for _, message in self.came[side]
             )
 
     @invariant()

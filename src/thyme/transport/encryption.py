@@ -2,9 +2,10 @@
 
 Every incarnation of a node draws a random stream id, from which its key is derived, and counts its
 datagrams, so that no key is used with the same nonce twice. Replayed datagrams are rejected: within
-a stream by a window of counters; and a stream is accepted only after its sender has answered a
-challenge of this node, which a recording from before this incarnation cannot do. Without the
-secret, an observer sees the world's digest, the stream ids, and the sizes and times of datagrams.
+a stream by a window of counters; and a stream is accepted only from where its sender has answered a
+challenge of this node: what was recorded before this incarnation has lower counters, or no answer.
+Without the secret, an observer sees the world's digest, the stream ids, and the sizes and times of
+datagrams.
 Pure: bytes in, bytes out. Entry point: `DatagramCipher`. Reasons: docs/decisions/0014-trust.md.
 Clauses: B5.
 """
@@ -29,8 +30,10 @@ from thyme.model.worlds import WorldInfo
 from thyme.transport.datagrams import (
     DATAGRAM_BYTES_MAX,
     ENCRYPTED_MAGIC,
+    HELLO_TAG,
     WORLD_DIGEST_BYTES,
     digest_world,
+    read_header,
 )
 
 SECRET_CHARS_MIN = 8
@@ -90,6 +93,11 @@ class ReplayWindow:
         self._bits |= 1 << -ahead
         return True
 
+    def close_below(self, counter: int) -> None:
+        """Refuses all counters below this one from now on."""
+        kept = self._highest - counter
+        self._bits |= _WINDOW_MASK >> kept << kept
+
 
 class _SenderStream:
     """The stream of one incarnation of a neighbour."""
@@ -102,7 +110,8 @@ class _SenderStream:
         self.verified = False
         """Whether the sender has answered a challenge of this node."""
         self.pending: bytes | None = None
-        """The last datagram received before the challenge was answered."""
+        """The hello received before the challenge was answered. It may be recorded, but says the
+        same as any other hello of this incarnation."""
 
 
 class _ChallengeMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -153,10 +162,11 @@ class DatagramCipher:
         stream = self._streams.get(stream_id) or _SenderStream(self._derive_stream_key(stream_id))
         plaintext = self._decrypt(encrypted, stream)
         self._touch_stream(stream_id, stream)
-        if not stream.window.accept(int.from_bytes(encrypted[_COUNTER])):
+        counter = int.from_bytes(encrypted[_COUNTER])
+        if not stream.window.accept(counter):
             raise DecodeError("replayed", "received before, or too old to tell")
         if plaintext.startswith(_CHALLENGE):
-            return self._on_challenge(stream, plaintext[1:])
+            return self._on_challenge(stream, counter, plaintext[1:])
         return self._on_datagram(stream, plaintext[1:])
 
     @property
@@ -172,19 +182,21 @@ class DatagramCipher:
     def _on_datagram(self, stream: _SenderStream, datagram: bytes) -> Decrypted:
         if stream.verified:
             return Decrypted((datagram,))
-        stream.pending = datagram
+        if _is_hello(datagram):
+            stream.pending = datagram
         return Decrypted(
             reply=self._encrypt_challenge(_ChallengeMessage(challenge=self._challenge))
         )
 
-    def _on_challenge(self, stream: _SenderStream, data: bytes) -> Decrypted:
+    def _on_challenge(self, stream: _SenderStream, counter: int, data: bytes) -> Decrypted:
         try:
             message = _challenge_decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DecodeError("malformed", str(error)) from None
         released: tuple[bytes, ...] = ()
-        if message.response == self._challenge:
+        if message.response == self._challenge and not stream.verified:
             stream.verified = True
+            stream.window.close_below(counter)  # an earlier incarnation may have received those
             if stream.pending is not None:
                 released, stream.pending = (stream.pending,), None
         if not message.challenge:
@@ -236,3 +248,10 @@ class DatagramCipher:
 
 def _make_nonce(counter: bytes) -> bytes:
     return bytes(12 - COUNTER_BYTES) + counter
+
+
+def _is_hello(datagram: bytes) -> bool:
+    try:
+        return read_header(datagram)[3] == HELLO_TAG
+    except DecodeError:
+        return False
