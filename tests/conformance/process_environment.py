@@ -92,6 +92,7 @@ class ProcessEnvironment(Environment):
         self._loop.run_until_complete(asyncio.sleep(self.us(moments) / SECOND_US))
 
     def tamper(self, key: Key, data: bytes) -> None:
+        """Changes an object in the stores; a short one is not in their tables yet."""
         for file in self._directory.glob("*/*.thyme"):
             with sqlite3.connect(file) as db:
                 db.execute("UPDATE data SET value = ? WHERE key = ?", (data, str(key)))

@@ -190,9 +190,9 @@ def test_m19_only_what_was_notified_can_be_retrieved(env: Environment) -> None:
 
 def test_m19_content_is_verified_before_it_is_handed_over(env: Environment) -> None:
     alice, bob = env.person("alice"), env.person("bob")
-    key = alice.insert("goal", data=b"pixels")
+    key = alice.insert("goal", data=b"pixels" * 4_000)
     found = bob.search("goal")
-    env.tamper(key, b"pixelz")
+    env.tamper(key, b"pixelz" * 4_000)
     with pytest.raises(CorruptError, match="digest differs"):
         bob.retrieve(found.notifications[0])
 
