@@ -37,7 +37,7 @@ from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.client import Guarantees
+from thyme.substrates.common.client_interfaces import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig, KeyChoice, ReplicationConfig

@@ -44,8 +44,8 @@ from thyme.substrates.chunks.fetcher import ChunkTransferTimer
 from thyme.substrates.chunks.large_objects import LargeInsertTimer
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService
-from thyme.substrates.common.client import Client, Guarantees
-from thyme.substrates.common.client_interfaces import SingleBroker, SingleHolder
+from thyme.substrates.common.client import Client
+from thyme.substrates.common.client_interfaces import Guarantees, SingleBroker, SingleHolder
 from thyme.substrates.common.gap_reader import (
     GapReader,
     GapRetryTimer,

@@ -15,7 +15,7 @@ from thyme.model.metadata import Limits
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.client import Guarantees
+from thyme.substrates.common.client_interfaces import Guarantees
 from thyme.substrates.es import EsConfig, EsNode
 
 

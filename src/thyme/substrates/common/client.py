@@ -13,7 +13,6 @@ from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
-import msgspec
 from msgspec import UNSET
 
 from thyme.model.errors import (
@@ -40,6 +39,7 @@ from thyme.substrates.chunks.large_objects import LargeObjects
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
     BrokerId,
+    Guarantees,
     MissedSource,
     ObjectClient,
     PageQuery,
@@ -54,19 +54,6 @@ from thyme.substrates.common.history_reader import (
     unanswered_brokers,
 )
 from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
-
-
-class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
-    """Guarantees that a substrate gives for an insert (M30)."""
-
-    copies_max: int = 1
-    copies_reason: str = "this substrate stores 1"
-    """Why there are not more copies."""
-    durable: bool = False
-    durable_reason: str = "this world is stored in memory"
-    """Why an insert is not durable."""
-    replicates: bool = False
-    """Whether the number of replicas can be chosen (D14)."""
 
 
 class Client:

@@ -1,9 +1,10 @@
 """Client interfaces: how a client reaches objects and brokers, which differs between substrates.
 
 Entry points: `ObjectClient` (insert, delete, retrieve and look up objects) and `BrokerClient`
-(subscriptions and searches). `SingleBroker` implements `BrokerClient` for Thyme-ES, where one node
-is the only broker; with several brokers, each returns its own page. `SingleHolder` implements
-`ObjectClient` where one node is responsible for each object.
+(subscriptions and searches); `Guarantees` says what an insert can be given. `SingleBroker`
+implements `BrokerClient` for Thyme-ES, where one node is the only broker; with several brokers,
+each returns its own page. `SingleHolder` implements `ObjectClient` where one node is responsible
+for each object.
 Clauses: E2, E4, L4, D11.
 """
 
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from thyme.model.ids import Key, NodeId, RequestId
 from thyme.model.metadata import Metadata
@@ -41,6 +44,19 @@ Pages = dict[BrokerId, Page]
 """The pages received, by broker."""
 NO_ANSWER = Page(0, 0, (), True)
 """In place of the page of a broker that did not answer: it may have matches."""
+
+
+class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
+    """Guarantees that a substrate gives for an insert (M30)."""
+
+    copies_max: int = 1
+    copies_reason: str = "this substrate stores 1"
+    """Why there are not more copies."""
+    durable: bool = False
+    durable_reason: str = "this world is stored in memory"
+    """Why an insert is not durable."""
+    replicates: bool = False
+    """Whether the number of replicas can be chosen (D14)."""
 
 
 @dataclass(frozen=True, slots=True)

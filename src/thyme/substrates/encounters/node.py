@@ -40,7 +40,8 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.outbox import Outbox
 from thyme.storage.store import Store
-from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.client import Client
+from thyme.substrates.common.client_interfaces import Guarantees
 from thyme.substrates.common.gap_reader import GapReader, refuse_missed_pages
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime

@@ -49,8 +49,8 @@ from thyme.substrates.common.broker_service import (
     page_reply,
     read_requested_page,
 )
-from thyme.substrates.common.client import Client, Guarantees
-from thyme.substrates.common.client_interfaces import SingleHolder
+from thyme.substrates.common.client import Client
+from thyme.substrates.common.client_interfaces import Guarantees, SingleHolder
 from thyme.substrates.common.gap_reader import (
     GapReader,
     GapRetryTimer,

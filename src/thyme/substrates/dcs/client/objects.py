@@ -30,7 +30,7 @@ from thyme.protocol.messages.requests import DeleteObject, FetchStatus
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
-from thyme.substrates.common.client import Guarantees
+from thyme.substrates.common.client_interfaces import Guarantees
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
 from thyme.substrates.dcs.client.deletion_log import Deletion, PendingDeletes
