@@ -391,3 +391,9 @@ def test_d20_walks_lead_step_by_step_to_where_nodes_may_stay() -> None:
         assert all(0 < step.at_us < 90 * SECOND_US for step in steps)
         walked += len(last)
     assert walked > 10
+
+
+def test_d27_a_distant_owner_is_asked_if_closer_replicas_are_gone() -> None:
+    """The nodes that the list named in the reader's own cell had left it or lost the object, and
+    took all attempts; the owner, who had moved to another cell, was in the list, too."""
+    assert run_soak(7061393, Substrate.DCS, Profile.ROBUST).violations == ()

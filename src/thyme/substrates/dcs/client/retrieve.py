@@ -2,8 +2,9 @@
 
 Replicas are tried one after the other, by distance, until one returns the right bytes. The last
 attempt goes to an active replica, if none was tried before. If there are fewer replicas than
-attempts, the active ones are tried again. A node that retrieved an object keeps it as a passive
-replica and announces it (`replica_announcements`). Entry point: `Retriever.start`.
+attempts, the active ones are tried again. If none had the object, its list is requested once more,
+and all of its replicas that were not tried are. A node that retrieved an object keeps it as a
+passive replica and announces it (`replica_announcements`). Entry point: `Retriever.start`.
 Clauses: D13, D18, D19, M19.
 """
 
@@ -58,6 +59,7 @@ class _Retrieval:
     located_again: bool = False
     """Whether the replication list was requested once more, since the object may have moved
     (D21)."""
+    tried: set[Destination] = field(default_factory=set)
     last_refusal: Failure | None = None
     """The last refusal, which is reported rather than a timeout."""
 
@@ -129,6 +131,9 @@ class Retriever:
 
     def _start_plan(self, retrieval: _Retrieval, indexed: IndexedMetadata, now_us: int) -> None:
         retrieval.plan = self.order_replicas(indexed)
+        if retrieval.located_again:
+            untried = [to for to in self._all_targets(indexed) if to not in retrieval.tried]
+            retrieval.plan = [*untried, *(to for to in retrieval.plan if to not in untried)]
         if retrieval.plan:
             self._try_next(retrieval, now_us)
         else:
@@ -150,6 +155,12 @@ class Retriever:
         repeats = [active[turn % len(active)] for turn in range(tries_max - len(plan))]
         return [*plan, *repeats]
 
+    def _all_targets(self, indexed: IndexedMetadata) -> list[Destination]:
+        """All replicas of a list, by distance. The closest ones may all have left or have lost the
+        object, while a distant one has it (D27)."""
+        targets = self._as_targets((*indexed.active, *indexed.passive))
+        return self._sort_by_distance(dict.fromkeys(targets))
+
     def _named_by_neighbours(self, key: Key) -> list[Destination]:
         """The closest of the neighbours whose beacons named an object (D28)."""
         if self._neighbour_replicas is None:
@@ -170,6 +181,7 @@ class Retriever:
 
     def _try_next(self, retrieval: _Retrieval, now_us: int) -> None:
         target = retrieval.plan.pop(0)
+        retrieval.tried.add(target)
         key, size = retrieval.metadata.key, retrieval.metadata.size
         wait_factor = self._policy.backoff**retrieval.timeouts
 
